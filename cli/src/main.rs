@@ -1,0 +1,3 @@
+//! The companion program of gvmm.
+
+fn main() {}

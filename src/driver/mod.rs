@@ -1,0 +1,306 @@
+//! What a vendor must provide, as one trait, and the drivers that provide it.
+//!
+//! A range of device addresses is in one state: **free**, **reserved**, **mapped** or **accessible**.
+//!
+//! ```text
+//!        reserve           map             set_access
+//!  free ───────▶ reserved ─────▶ mapped ─────────────▶ accessible
+//!       ◀───────          ◀───────────────────────────
+//!         free                     unmap
+//! ```
+//!
+//! A block of physical memory has `create` and `release`. Each call does all of its work or none of it. What a
+//! driver lacks is a bit missing from its [`Capabilities`], never a surprise. The layer above relies on the
+//! portable subset only: a block is mapped whole, at offset 0; exactly what was mapped is unmapped; unmap, then
+//! release, then free; nobody waits for running work but us.
+
+pub mod host;
+pub mod testing;
+
+use crate::error::{Error, Kind, Operation, Result};
+use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
+use std::fmt::Debug;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Whose driver it is. A number, since a newer library may know more.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct DriverKind(pub u32);
+
+impl DriverKind {
+    /// NVIDIA's.
+    pub const CUDA: Self = Self(1);
+    /// AMD's.
+    pub const HIP: Self = Self(2);
+    /// Intel's.
+    pub const LEVEL_ZERO: Self = Self(3);
+    /// The host's own memory.
+    pub const HOST: Self = Self(4);
+
+    /// The name for people and for `GVMM_DRIVER`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::CUDA => "cuda",
+            Self::HIP => "hip",
+            Self::LEVEL_ZERO => "level_zero",
+            Self::HOST => "host",
+            _ => "unknown",
+        }
+    }
+}
+
+/// The number of a device of one driver, from 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Ordinal(pub u32);
+
+/// What a device and its driver can do, as bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub struct Capabilities(pub u64);
+
+impl Capabilities {
+    /// Reserve, map, set access and unmap are there at all.
+    pub const VIRTUAL_MEMORY: Self = Self(1 << 0);
+    /// A block may be mapped at several addresses at once.
+    pub const ALIASING: Self = Self(1 << 1);
+    /// Access is given to single devices; without it, to all at once.
+    pub const DEVICE_ACCESS: Self = Self(1 << 2);
+    /// Set-access may name a part of a reservation; without it, only the whole reservation.
+    pub const RANGE_ACCESS: Self = Self(1 << 3);
+    /// One set-access may span several neighbouring mappings; without it, exactly one mapping.
+    pub const JOINED_ACCESS: Self = Self(1 << 4);
+    /// Many copies cost one launch; without it, each its own.
+    pub const JOINT_COPIES: Self = Self(1 << 5);
+    /// Blocks can be exported to and imported from other processes as file descriptors.
+    pub const SHARING: Self = Self(1 << 6);
+    /// The host can read and write device addresses.
+    pub const HOST_TOUCH: Self = Self(1 << 7);
+    /// Host functions can be enqueued on a stream of ours, and streams of ours captured into graphs.
+    pub const HOST_FUNCTIONS: Self = Self(1 << 8);
+    /// Blocks are backed by huge pages (of the host driver).
+    pub const HUGE_PAGES: Self = Self(1 << 9);
+    /// NULL names the device's default stream.
+    pub const NULL_STREAM: Self = Self(1 << 10);
+
+    /// True where every bit of `wanted` is there.
+    pub const fn has(self, wanted: Self) -> bool {
+        self.0 & wanted.0 == wanted.0
+    }
+
+    /// These and `other`.
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// These without `other`.
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+}
+
+/// What may be done at an address. The numbers are CUDA's and HIP's.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct AccessMode(pub u32);
+
+impl AccessMode {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
+    /// Reading.
+    pub const READ: Self = Self(1);
+    /// Reading and writing.
+    pub const READ_WRITE: Self = Self(3);
+
+    /// True for the three modes that exist.
+    pub const fn is_known(self) -> bool {
+        matches!(self, Self::NONE | Self::READ | Self::READ_WRITE)
+    }
+}
+
+/// One line of an access list: what one device may do.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Access {
+    /// The device.
+    pub device: Ordinal,
+    /// What it may do.
+    pub mode: AccessMode,
+}
+
+/// A driver's own handle of a block (`CUmemGenericAllocationHandle` and the like); 0 is none.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct NativeBlock(pub u64);
+
+/// A driver's own stream (`CUstream`, `hipStream_t`, an immediate command list, a host stream's number).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Stream(pub u64);
+
+/// A timeline: a 64-bit value in memory that streams raise and others wait for. It starts at 0.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct TimelineId(pub u64);
+
+/// A captured graph.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Graph(pub u64);
+
+/// One slice of a copy. Source and destination do not overlap.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(C)]
+pub struct CopySlice {
+    /// Where to.
+    pub dst: DevicePtr,
+    /// Where from.
+    pub src: DevicePtr,
+    /// How many bytes; 0 copies nothing.
+    pub bytes: u64,
+}
+
+/// How a block is to be made.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct CreateOptions {
+    /// It will be exported to another process.
+    pub exportable: bool,
+}
+
+/// What a device is.
+#[derive(Clone, Debug)]
+pub struct DeviceInfo {
+    /// Its name.
+    pub name: String,
+    /// What it can do.
+    pub capabilities: Capabilities,
+    /// The smallest unit that it maps.
+    pub granularity: Granularity,
+    /// Its memory, or 0 where unknown.
+    pub total: ByteSize,
+    /// Bytes a second that its memory moves (reads and writes both counted), or 0 where unknown.
+    pub bandwidth: u64,
+    /// The name of the cost table whose times each call is made to take, where times are simulated.
+    pub simulated_costs: Option<String>,
+}
+
+/// A device's memory at this moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryInfo {
+    /// Free bytes, or none where the driver cannot tell.
+    pub free: Option<ByteSize>,
+    /// All bytes, or 0 where unknown.
+    pub total: ByteSize,
+}
+
+/// What a vendor must provide. All calls may come from any thread at once.
+pub trait Driver: Send + Sync + Debug {
+    /// Whose it is.
+    fn kind(&self) -> DriverKind;
+
+    /// How many devices there are.
+    fn device_count(&self) -> u32;
+
+    /// What a device is.
+    fn device_info(&self, device: Ordinal) -> Result<DeviceInfo>;
+
+    /// A device's memory now.
+    fn memory(&self, device: Ordinal) -> Result<MemoryInfo>;
+
+    /// The unit that blocks and ranges of `size` must be multiples of (on Level Zero it grows with the size).
+    fn granularity(&self, device: Ordinal, size: ByteSize) -> Result<Granularity>;
+
+    /// free → reserved. `size` is a multiple of the granularity, `alignment` a power of two not below it.
+    fn reserve(&self, device: Ordinal, size: ByteSize, alignment: Granularity) -> Result<DeviceRange>;
+
+    /// reserved → free; exactly a range that `reserve` gave, with nothing mapped.
+    fn free(&self, range: DeviceRange) -> Result<()>;
+
+    /// Makes a block of `size` bytes, a multiple of the granularity.
+    fn create(&self, device: Ordinal, size: ByteSize, options: CreateOptions) -> Result<NativeBlock>;
+
+    /// Gives up a block. Memory still mapped stays until it is unmapped.
+    fn release(&self, block: NativeBlock) -> Result<()>;
+
+    /// reserved → mapped, without access: the whole block of `range.size()` bytes, from its first byte.
+    fn map(&self, range: DeviceRange, block: NativeBlock) -> Result<()>;
+
+    /// mapped or accessible → reserved; exactly one range that `map` was given.
+    fn unmap(&self, range: DeviceRange) -> Result<()>;
+
+    /// Sets what the listed devices may do in `range`, which covers whole mappings (how many, and which part of
+    /// a reservation, the capabilities say); devices that are not listed keep what they have.
+    fn set_access(&self, range: DeviceRange, access: &[Access]) -> Result<()>;
+
+    /// Plain device memory, accessible to its device, aligned to 256 bytes at least.
+    fn allocate(&self, device: Ordinal, size: ByteSize) -> Result<DevicePtr>;
+
+    /// Gives back what `allocate` gave.
+    fn deallocate(&self, device: Ordinal, address: DevicePtr) -> Result<()>;
+
+    /// Enqueues all `slices` on a stream of `device` (they do not overlap, so their order is free) and says how
+    /// many launches that took. On a capturing stream they become part of the graph.
+    fn copy(&self, device: Ordinal, stream: Stream, slices: &[CopySlice]) -> Result<u32>;
+
+    /// A timeline at value 0.
+    fn timeline_create(&self, device: Ordinal) -> Result<TimelineId>;
+
+    /// Gives up a timeline; no write or wait may be pending.
+    fn timeline_destroy(&self, timeline: TimelineId) -> Result<()>;
+
+    /// Enqueues: when `stream` gets there, `timeline` becomes `value`. Refused while the stream is captured.
+    fn timeline_write(&self, stream: Stream, timeline: TimelineId, value: u64) -> Result<()>;
+
+    /// The value now; never blocks.
+    fn timeline_read(&self, timeline: TimelineId) -> Result<u64>;
+
+    /// Blocks the calling thread until the value is at least `value`. A device that is lost, or a stream that
+    /// failed, ends the wait with that error.
+    fn timeline_wait(&self, timeline: TimelineId, value: u64) -> Result<()>;
+
+    /// Enqueues: `stream` goes on once the value is at least `value`. Refused while the stream is captured.
+    fn stream_wait(&self, stream: Stream, timeline: TimelineId, value: u64) -> Result<()>;
+
+    /// True where `stream` of `device` exists and is being captured.
+    fn is_capturing(&self, device: Ordinal, stream: Stream) -> Result<bool>;
+
+    /// Exports a block that was made exportable.
+    fn export(&self, block: NativeBlock) -> Result<OwnedFd>;
+
+    /// Imports a block of `size` bytes that another process, or this one, exported.
+    fn import(&self, device: Ordinal, fd: BorrowedFd<'_>, size: ByteSize) -> Result<NativeBlock>;
+
+    /// Checks that a native handle from outside is a block of `size` bytes of `device`, as far as the driver can.
+    fn check_native(&self, device: Ordinal, block: NativeBlock, size: ByteSize) -> Result<()>;
+
+    /// Streams of our own, for callers who have none.
+    fn streams(&self) -> &dyn Streams;
+}
+
+/// A function that a stream calls in order.
+pub type HostFunction = Arc<dyn Fn() + Send + Sync>;
+
+/// Streams of our own: made, waited for, captured. Functions and capture are there where
+/// [`Capabilities::HOST_FUNCTIONS`] says so.
+pub trait Streams {
+    /// A stream of `device`.
+    fn create(&self, device: Ordinal) -> Result<Stream>;
+
+    /// Waits for what is enqueued and ends the stream; a captured one is dropped with its capture.
+    fn destroy(&self, stream: Stream) -> Result<()>;
+
+    /// Blocks until all that was enqueued has run; gives the error that stopped the stream, if one did.
+    fn synchronize(&self, stream: Stream) -> Result<()>;
+
+    /// Enqueues a call of `function`.
+    fn enqueue(&self, stream: Stream, function: HostFunction) -> Result<()>;
+
+    /// From here on, what is enqueued is kept instead of run.
+    fn capture_begin(&self, stream: Stream) -> Result<()>;
+
+    /// Ends the capture and gives what was kept.
+    fn capture_end(&self, stream: Stream) -> Result<Graph>;
+
+    /// Enqueues everything that `graph` kept. Refused on a capturing stream.
+    fn launch(&self, graph: Graph, stream: Stream) -> Result<()>;
+
+    /// Gives up a graph; launches under way still finish.
+    fn destroy_graph(&self, graph: Graph) -> Result<()>;
+}
+
+/// The failure of a call that a driver does not have.
+pub const fn unsupported(operation: Operation, hint: &'static str) -> Error {
+    Error::new(Kind::Unsupported, operation, hint)
+}

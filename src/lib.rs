@@ -1,0 +1,38 @@
+//! gvmm: addresses that stay while GPU memory moves.
+//!
+//! ```text
+//!  C program, XLA, PyTorch
+//!         │
+//!       capi            handles, status codes, one door for every call
+//!         │
+//!    ┌────┴─────┐
+//!  rebind      (pool)   POLICY. rebind: which slots of a command buffer are baked, mapped or copied
+//!    └────┬─────┘
+//!        vm             MECHANISM. owns address ranges and memory: map, remap, retire, undo
+//!         │
+//!       driver          what a vendor must provide, as one trait; the host's own memory is one
+//! ```
+//!
+//! An import goes down the picture, never up or sideways; `units`, `error`, `config` and `logging` may be used
+//! by all.
+//!
+//! # Glossary
+//!
+//! - **granule**: the smallest unit that a driver maps.
+//! - **reservation**: a range of addresses. **Block**: physical memory. **Mapping**: a block visible in a
+//!   reservation. **Access**: what a device may do there.
+//! - **slot**: one buffer that a command buffer uses, with an address that stays. **Binding**: the slots of one
+//!   command buffer. **Shadow**: memory that stands in for a slot's buffer.
+//! - the actions for a slot: **bake** (its buffer's own address), **map** (an address of ours, remapped when the
+//!   buffer moves), **copy** (a shadow), **patch** (the executor changes the address).
+//! - **retire**: unmap once the streams that may still use a mapping have passed. **Timeline**: a value that a
+//!   stream raises when it gets there.
+
+pub mod capi;
+pub mod config;
+pub mod driver;
+pub mod error;
+pub mod logging;
+pub mod rebind;
+pub mod units;
+pub mod vm;

@@ -1,10 +1,24 @@
 //! Bindings: the slots of one command buffer.
 #![allow(unsafe_code, reason = "exports symbols; says that the caller vouches for its pointers")]
 
-use super::reservation::gvmm_access;
-use super::status::{GVMM_ERROR_INTERNAL, gvmm_status};
+use super::block::BlockObject;
+use super::drivers::{self, Child, DeviceObject};
+use super::entry::entry;
+use super::handle::{self, Noun, Table};
+use super::reservation::{access_list, gvmm_access, nanoseconds};
+use super::status::gvmm_status;
+use super::stream;
 use super::types::{gvmm_binding, gvmm_block, gvmm_device};
+use super::versioned::{Caller, Element, Elements, Versioned, versioned};
+use crate::error::{Error, Kind, Operation, Result};
+use crate::rebind::{
+    self, Action, Binding, BindingInfo, Buffer, Buffers, Direction, MemorySpace, Options, Slot, SlotFlags,
+    StepReport, Threshold,
+};
+use crate::units::{ByteSize, DevicePtr};
+use crate::vm::{Block, Device};
 use std::ffi::c_void;
+use std::sync::Arc;
 
 /// Direction of a slot: the command buffer reads and writes it. It is copied in and back where it is copied.
 pub const GVMM_DIRECTION_IN_OUT: u32 = 0;
@@ -205,8 +219,15 @@ pub unsafe extern "C" fn gvmm_compute_threshold(
     total_bytes: u64,
     out_threshold_bytes: *mut u64,
 ) -> gvmm_status {
-    let _ = (size_bytes, count, bandwidth_bytes_per_s, free_bytes, total_bytes, out_threshold_bytes);
-    GVMM_ERROR_INTERNAL
+    // SAFETY: the caller vouches for the pointers.
+    let c = unsafe { Caller::vouches() };
+    entry(Operation::Query, || {
+        let out = c.out(out_threshold_bytes)?;
+        let sizes: Vec<_> = c.elements(size_bytes, count, size_of::<u64>())?.iter().map(ByteSize).collect();
+        let (free, total) = (ByteSize(free_bytes), ByteSize(total_bytes));
+        out.write(rebind::compute_threshold(&sizes, bandwidth_bytes_per_s, free, total).0);
+        Ok(())
+    })
 }
 
 /// Creates a binding for a command buffer's slots. Nothing is laid out before the first begin.
@@ -226,8 +247,19 @@ pub unsafe extern "C" fn gvmm_binding_create(
     stride_bytes: usize,
     out_binding: *mut *mut gvmm_binding,
 ) -> gvmm_status {
-    let _ = (device, desc, slots, count, stride_bytes, out_binding);
-    GVMM_ERROR_INTERNAL
+    // SAFETY: the caller vouches for the pointers.
+    let c = unsafe { Caller::vouches() };
+    entry(Operation::Bind, || {
+        let out = c.out(out_binding)?;
+        let options = options(c, &c.in_struct_or_default(desc)?)?;
+        let slots: Vec<_> = c.elements(slots, count, stride_bytes)?.iter().map(slot).collect();
+        let device = handle::get::<DeviceObject>(device)?;
+        let child = device.adopt()?;
+        let binding = Binding::new(&device.device, slots, options)?;
+        let device = Arc::clone(&device.device);
+        out.write(handle::insert(BindingObject { binding, device, _child: child })?);
+        Ok(())
+    })
 }
 
 /// Begins a step: puts this step's buffers behind the slots' addresses. Begin, the command buffer and end run on
@@ -259,8 +291,19 @@ pub unsafe extern "C" fn gvmm_binding_begin(
     generation: u64,
     out_report: *mut gvmm_step_report,
 ) -> gvmm_status {
-    let _ = (binding, stream, buffers, count, stride_bytes, generation, out_report);
-    GVMM_ERROR_INTERNAL
+    // SAFETY: the caller vouches for the pointers.
+    let c = unsafe { Caller::vouches() };
+    entry(Operation::Begin, || {
+        let out = c.out_struct_or_null(out_report)?;
+        let buffers = StepBuffers(c.elements(buffers, count, stride_bytes)?);
+        let binding = handle::get::<BindingObject>(binding)?;
+        let stream = stream::resolve(&binding.device, stream)?;
+        let (outcome, report) = binding.binding.begin(stream, &buffers, generation)?;
+        if let Some(out) = out {
+            out.write(&report.into());
+        }
+        Ok(outcome)
+    })
 }
 
 /// Ends a step: enqueues the copies back, on the step's stream. Enqueues nothing where nothing is copied back.
@@ -274,8 +317,16 @@ pub unsafe extern "C" fn gvmm_binding_end(
     binding: *mut gvmm_binding,
     out_report: *mut gvmm_step_report,
 ) -> gvmm_status {
-    let _ = (binding, out_report);
-    GVMM_ERROR_INTERNAL
+    // SAFETY: the caller vouches for the pointers.
+    let c = unsafe { Caller::vouches() };
+    entry(Operation::End, || {
+        let out = c.out_struct_or_null(out_report)?;
+        let report = handle::get::<BindingObject>(binding)?.binding.end()?;
+        if let Some(out) = out {
+            out.write(&report.into());
+        }
+        Ok(())
+    })
 }
 
 /// Ends a step whose launch failed, without copying back.
@@ -286,8 +337,7 @@ pub unsafe extern "C" fn gvmm_binding_end(
 /// Threads: externally synchronized; a second thread in the same binding gets BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_binding_abort(binding: *mut gvmm_binding) -> gvmm_status {
-    let _ = binding;
-    GVMM_ERROR_INTERNAL
+    entry(Operation::End, || handle::get::<BindingObject>(binding)?.binding.abort())
 }
 
 /// Gives the slots' addresses, to be recorded into the command buffer.
@@ -304,8 +354,17 @@ pub unsafe extern "C" fn gvmm_binding_addresses(
     count: usize,
     out_generation: *mut u64,
 ) -> gvmm_status {
-    let _ = (binding, out_addresses, count, out_generation);
-    GVMM_ERROR_INTERNAL
+    // SAFETY: the caller vouches for the pointers.
+    let c = unsafe { Caller::vouches() };
+    entry(Operation::Query, || {
+        let (out, generation) = (c.out_array(out_addresses, count)?, c.out(out_generation)?);
+        let binding = handle::get::<BindingObject>(binding)?;
+        let mut addresses = room(out.len(), DevicePtr::NULL)?;
+        let current = binding.binding.addresses(&mut addresses)?;
+        out.write(addresses.into_iter().map(DevicePtr::get));
+        generation.write(current);
+        Ok(())
+    })
 }
 
 /// Says what the binding does with each slot.
@@ -320,8 +379,16 @@ pub unsafe extern "C" fn gvmm_binding_actions(
     out_actions: *mut u32,
     count: usize,
 ) -> gvmm_status {
-    let _ = (binding, out_actions, count);
-    GVMM_ERROR_INTERNAL
+    // SAFETY: the caller vouches for the pointers.
+    let c = unsafe { Caller::vouches() };
+    entry(Operation::Query, || {
+        let out = c.out_array(out_actions, count)?;
+        let binding = handle::get::<BindingObject>(binding)?;
+        let mut actions = room(out.len(), Action::BAKE)?;
+        binding.binding.actions(&mut actions)?;
+        out.write(actions.into_iter().map(|action| action.0));
+        Ok(())
+    })
 }
 
 /// Says what a binding is and has done.
@@ -335,8 +402,13 @@ pub unsafe extern "C" fn gvmm_binding_query(
     binding: *mut gvmm_binding,
     out_info: *mut gvmm_binding_info,
 ) -> gvmm_status {
-    let _ = (binding, out_info);
-    GVMM_ERROR_INTERNAL
+    // SAFETY: the caller vouches for the pointers.
+    let c = unsafe { Caller::vouches() };
+    entry(Operation::Query, || {
+        let out = c.out_struct(out_info)?;
+        out.write(&handle::get::<BindingObject>(binding)?.binding.info()?.into());
+        Ok(())
+    })
 }
 
 /// Unmaps what no step in flight uses, so that the blocks' memory can go back. The next begin maps again.
@@ -350,8 +422,13 @@ pub unsafe extern "C" fn gvmm_binding_drop_idle(
     binding: *mut gvmm_binding,
     out_unmapped: *mut u64,
 ) -> gvmm_status {
-    let _ = (binding, out_unmapped);
-    GVMM_ERROR_INTERNAL
+    // SAFETY: the caller vouches for the pointers.
+    let c = unsafe { Caller::vouches() };
+    entry(Operation::Unmap, || {
+        let out = c.out(out_unmapped)?;
+        out.write(handle::get::<BindingObject>(binding)?.binding.drop_idle()?);
+        Ok(())
+    })
 }
 
 /// Gives up a binding. Its addresses and shadows are freed once the last step that used them has passed.
@@ -362,6 +439,212 @@ pub unsafe extern "C" fn gvmm_binding_drop_idle(
 /// Threads: externally synchronized; a second thread in the same binding gets BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_binding_destroy(binding: *mut gvmm_binding) -> gvmm_status {
-    let _ = binding;
-    GVMM_ERROR_INTERNAL
+    entry(Operation::Destroy, || {
+        let leaving = handle::leave::<BindingObject>(binding)?;
+        if !leaving.is_poisoned() {
+            leaving.binding.destroy()?;
+        }
+        leaving.gone();
+        Ok(())
+    })
+}
+
+versioned!(gvmm_binding_desc { threshold_bytes, free_bytes, access, access_count, access_stride_bytes });
+versioned!(gvmm_binding_info {
+    generation,
+    slot_count,
+    baked_slots,
+    mapped_slots,
+    copied_slots,
+    threshold_bytes,
+    shadow_bytes,
+    record_again_count,
+    setup_reserve,
+    setup_free,
+    setup_create,
+    setup_release,
+    setup_map,
+    setup_unmap,
+    setup_set_access,
+    setup_copy_launches,
+    setup_timeline_writes,
+    total_reserve,
+    total_free,
+    total_create,
+    total_release,
+    total_map,
+    total_unmap,
+    total_set_access,
+    total_copy_launches,
+    total_timeline_writes,
+});
+versioned!(gvmm_step_report {
+    generation,
+    changed_slots,
+    remapped_slots,
+    copied_slots,
+    copied_bytes,
+    copy_launches,
+    map_calls,
+    unmap_calls,
+    set_access_calls,
+    wait_ns,
+    driver_ns,
+    waited,
+    reserved,
+});
+// SAFETY: numbers.
+unsafe impl Element for gvmm_slot {}
+// SAFETY: numbers and a raw pointer.
+unsafe impl Element for gvmm_buffer {}
+
+/// What a handle of a binding stands for.
+pub(super) struct BindingObject {
+    binding: Binding,
+    device: Arc<Device>,
+    _child: Child,
+}
+
+static BINDINGS: Table<BindingObject> = Table::new();
+
+impl Noun for BindingObject {
+    const TYPE: u64 = 7;
+    type Handle = gvmm_binding;
+    fn table() -> &'static Table<Self> {
+        &BINDINGS
+    }
+}
+
+/// A step's buffers, read where the caller has them: nothing is copied or allocated for a step.
+struct StepBuffers(Elements<gvmm_buffer>);
+
+impl Buffers for StepBuffers {
+    #[inline]
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// With a block, its handle is what tells it from others: no two blocks ever have the same.
+    #[inline]
+    fn get(&self, i: usize) -> Buffer {
+        let buffer = self.0.get(i);
+        let key = handle::key(buffer.block);
+        let has_block = key != 0;
+        let id = if has_block { key } else { buffer.allocation_id };
+        Buffer { address: DevicePtr(buffer.address), bytes: ByteSize(buffer.size_bytes), id, has_block }
+    }
+
+    fn block(&self, i: usize) -> Result<Arc<Block>> {
+        let block = handle::look_up::<BlockObject>(self.0.get(i).block);
+        block
+            .map(|object| Arc::clone(&object.block))
+            .map_err(|error| error.during(Operation::Begin).entry(i as u64))
+    }
+
+    fn epoch(&self) -> u64 {
+        drivers::block_epoch()
+    }
+}
+
+fn options(c: Caller, desc: &gvmm_binding_desc) -> Result<Options> {
+    let access = c.elements(desc.access, desc.access_count, desc.access_stride_bytes)?;
+    let free = (desc.free_bytes != 0).then_some(ByteSize(desc.free_bytes));
+    Ok(Options { threshold: Threshold(desc.threshold_bytes), free, access: access_list(access) })
+}
+
+fn slot(slot: gvmm_slot) -> Slot {
+    Slot {
+        bytes: ByteSize(slot.size_bytes),
+        direction: Direction(slot.direction),
+        flags: SlotFlags(slot.flags),
+        alignment: slot.alignment_bytes,
+        space: MemorySpace(slot.memory_space),
+        shadow_address: DevicePtr(slot.shadow_address),
+    }
+}
+
+/// Room for `count` values, or a failure where `count` is garbage.
+fn room<T: Clone>(count: usize, value: T) -> Result<Vec<T>> {
+    let mut room = Vec::new();
+    room.try_reserve_exact(count).map_err(|_| Error::new(Kind::OutOfHostMemory, Operation::Query, ""))?;
+    room.resize(count, value);
+    Ok(room)
+}
+
+impl From<StepReport> for gvmm_step_report {
+    fn from(report: StepReport) -> Self {
+        Self {
+            generation: report.generation,
+            changed_slots: report.changed_slots,
+            remapped_slots: report.remapped_slots,
+            copied_slots: report.copied_slots,
+            copied_bytes: report.copied_bytes,
+            copy_launches: report.calls.copy_launches,
+            map_calls: report.calls.map,
+            unmap_calls: report.calls.unmap,
+            set_access_calls: report.calls.set_access,
+            wait_ns: nanoseconds(report.wait_time),
+            driver_ns: nanoseconds(report.driver_time),
+            waited: u32::from(report.waited),
+            ..Versioned::DEFAULT
+        }
+    }
+}
+
+impl From<BindingInfo> for gvmm_binding_info {
+    fn from(info: BindingInfo) -> Self {
+        let (setup, total) = (info.setup, info.total);
+        Self {
+            generation: info.generation,
+            slot_count: info.slots,
+            baked_slots: info.baked,
+            mapped_slots: info.mapped,
+            copied_slots: info.copied,
+            threshold_bytes: info.threshold.0,
+            shadow_bytes: info.shadow_bytes.get(),
+            record_again_count: info.record_agains,
+            setup_reserve: setup.reserve,
+            setup_free: setup.free,
+            setup_create: setup.create,
+            setup_release: setup.release,
+            setup_map: setup.map,
+            setup_unmap: setup.unmap,
+            setup_set_access: setup.set_access,
+            setup_copy_launches: setup.copy_launches,
+            setup_timeline_writes: setup.timeline_writes,
+            total_reserve: total.reserve,
+            total_free: total.free,
+            total_create: total.create,
+            total_release: total.release,
+            total_map: total.map,
+            total_unmap: total.unmap,
+            total_set_access: total.set_access,
+            total_copy_launches: total.copy_launches,
+            total_timeline_writes: total.timeline_writes,
+            ..Versioned::DEFAULT
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_are_the_bindings() {
+        assert_eq!(Direction(GVMM_DIRECTION_IN_OUT), Direction::IN_OUT);
+        assert_eq!(Direction(GVMM_DIRECTION_IN), Direction::IN);
+        assert_eq!(Direction(GVMM_DIRECTION_OUT), Direction::OUT);
+        assert_eq!(SlotFlags(GVMM_SLOT_REGISTERED), SlotFlags::REGISTERED);
+        assert_eq!(SlotFlags(GVMM_SLOT_FOREIGN), SlotFlags::FOREIGN);
+        assert_eq!(MemorySpace(GVMM_MEMORY_SPACE_DEVICE), MemorySpace::DEVICE);
+        assert_eq!(MemorySpace(GVMM_MEMORY_SPACE_HOST), MemorySpace::HOST);
+        assert_eq!(Action(GVMM_ACTION_BAKE), Action::BAKE);
+        assert_eq!(Action(GVMM_ACTION_MAP), Action::MAP);
+        assert_eq!(Action(GVMM_ACTION_COPY), Action::COPY);
+        assert_eq!(Action(GVMM_ACTION_PATCH), Action::PATCH);
+        assert_eq!(Threshold(GVMM_THRESHOLD_DEFAULT), Threshold::DEFAULT);
+        assert_eq!(Threshold(GVMM_THRESHOLD_AUTO), Threshold::AUTO);
+        assert_eq!(Threshold(GVMM_THRESHOLD_OFF), Threshold::OFF);
+    }
 }

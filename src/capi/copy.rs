@@ -1,8 +1,16 @@
 //! Copies.
 #![allow(unsafe_code, reason = "exports symbols; says that the caller vouches for its pointers")]
 
-use super::status::{GVMM_ERROR_INTERNAL, gvmm_status};
+use super::drivers::DeviceObject;
+use super::entry::entry;
+use super::handle;
+use super::status::gvmm_status;
+use super::stream;
 use super::types::gvmm_device;
+use super::versioned::{Caller, Element};
+use crate::driver::CopySlice;
+use crate::error::Operation;
+use crate::units::DevicePtr;
 use std::ffi::c_void;
 
 /// One slice of a copy.
@@ -36,6 +44,25 @@ pub unsafe extern "C" fn gvmm_shadow_copy(
     stride_bytes: usize,
     out_launches: *mut u32,
 ) -> gvmm_status {
-    let _ = (device, stream, slices, count, stride_bytes, out_launches);
-    GVMM_ERROR_INTERNAL
+    // SAFETY: the caller vouches for the pointers.
+    let c = unsafe { Caller::vouches() };
+    entry(Operation::Copy, || {
+        let out = c.out_or_null(out_launches);
+        let slices = c.elements(slices, count, stride_bytes)?;
+        let device = &handle::get::<DeviceObject>(device)?.device;
+        let stream = stream::resolve(device, stream)?;
+        let slices: Vec<CopySlice> = slices.iter().map(slice).collect();
+        let launches = device.shadow_copy(stream, &slices)?;
+        if let Some(out) = out {
+            out.write(launches);
+        }
+        Ok(())
+    })
+}
+
+// SAFETY: three numbers.
+unsafe impl Element for gvmm_copy_slice {}
+
+fn slice(slice: gvmm_copy_slice) -> CopySlice {
+    CopySlice { dst: DevicePtr(slice.dst), src: DevicePtr(slice.src), bytes: slice.size_bytes }
 }

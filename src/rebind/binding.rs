@@ -135,6 +135,7 @@ impl Binding {
     /// The engine, for one thread at a time.
     fn enter(&self, operation: Operation) -> Result<MutexGuard<'_, Engine>> {
         match self.engine.try_lock() {
+            Ok(engine) if engine.destroyed => Err(DESTROYED.during(operation)),
             Ok(engine) => Ok(engine),
             Err(TryLockError::WouldBlock) => Err(BUSY.during(operation)),
             Err(TryLockError::Poisoned(_)) => Err(POISONED.during(operation)),
@@ -176,6 +177,7 @@ fn write_each<T>(engine: &Engine, out: &mut [T], value: impl Fn(&Place) -> T) ->
 }
 
 const BUSY: Error = Error::new(Kind::Busy, Operation::Bind, "another thread is inside this binding");
+const DESTROYED: Error = Error::new(Kind::WrongState, Operation::Bind, "the binding was destroyed");
 const POISONED: Error = Error::new(Kind::Poisoned, Operation::Bind, "a defect left this binding half done");
 const NO_LAYOUT: Error =
     Error::new(Kind::WrongState, Operation::Query, "nothing is laid out before the first begin");

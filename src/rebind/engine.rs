@@ -141,7 +141,7 @@ impl Engine {
     pub(super) fn retire(&mut self, layout: Layout) {
         let token = Arc::new(());
         self.retired.push(Arc::downgrade(&token));
-        let marks = self.last.iter().map(Arc::clone).collect();
+        let marks = self.last.iter().filter(|_| layout.used).map(Arc::clone).collect();
         self.device.retire_value(Box::new(layout.into_remains(token)), marks);
         self.retired.retain(|token| token.strong_count() > 0);
     }
@@ -151,6 +151,7 @@ impl Engine {
         if self.step.is_some() || !self.is_idle()? {
             return Ok(0);
         }
+        self.collect();
         let Some(layout) = &self.layout else { return Ok(0) };
         let entries = layout.emptying();
         if entries.is_empty() {
@@ -191,8 +192,9 @@ impl Engine {
         if let Some(stream) = self.step {
             self.mark(stream);
         }
+        let waits = !self.retired.is_empty() || self.layout.as_ref().is_some_and(Layout::is_in_use);
         // From here on the caller may destroy the stream, so the event is recorded now.
-        if let Some(Err(e)) = self.last.as_ref().map(|mark| mark.record()) {
+        if let Some(Err(e)) = self.last.as_ref().filter(|_| waits).map(|mark| mark.record()) {
             if !force {
                 return Err(e.during(Operation::Destroy));
             }

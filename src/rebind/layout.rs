@@ -150,6 +150,11 @@ impl Layout {
             .collect()
     }
 
+    /// True where a step may use memory of ours.
+    pub(super) const fn is_in_use(&self) -> bool {
+        self.used && (self.reservation.is_some() || self.shadows.is_some())
+    }
+
     /// How many slots are served by `action`.
     pub(super) fn count(&self, action: Action) -> u64 {
         self.places.iter().filter(|place| place.action == action).count() as u64

@@ -30,9 +30,7 @@ impl Engine {
         let mut outcome = Outcome::Started;
         let report = self.counted(|engine| {
             engine.collect();
-            if engine.layout.is_some() && engine.scratch.suspects.is_empty()
-                || engine.examine(buffers, review)?
-            {
+            if engine.examine(buffers, review)? {
                 return engine.start(stream, buffers, review);
             }
             outcome = Outcome::RecordAgain;
@@ -42,9 +40,6 @@ impl Engine {
     }
 
     fn check_begin(&self, count: usize, generation: u64) -> Result<()> {
-        if self.destroyed {
-            return Err(DESTROYED.during(Operation::Begin));
-        }
         if self.step.is_some() {
             return Err(refused(Kind::WrongState, "a step is in progress: end or abort it first"));
         }
@@ -216,7 +211,3 @@ impl Engine {
         self.mark(stream);
     }
 }
-
-/// The failure of a call on a binding that was destroyed.
-pub(super) const DESTROYED: Error =
-    Error::new(Kind::WrongState, Operation::Bind, "the binding was destroyed");

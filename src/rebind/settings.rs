@@ -1,11 +1,12 @@
 //! What the environment and the device say where a caller says nothing.
 
 use super::threshold::{Threshold, UNKNOWN_MEMORY_BOUND};
+use crate::config;
 use crate::units::ByteSize;
 
 /// What [`Threshold::DEFAULT`] means: `XLA_VMM_TMP_COPY_THRESHOLD`, where 0 is off and 1 automatic.
 pub(super) fn default_threshold() -> Threshold {
-    threshold_of(None)
+    threshold_of(config::get().tmp_copy_threshold)
 }
 
 const fn threshold_of(variable: Option<u64>) -> Threshold {
@@ -18,7 +19,7 @@ const fn threshold_of(variable: Option<u64>) -> Threshold {
 
 /// How much bindings of a device with `total` bytes (0: unknown) may book: `GVMM_SHADOW_BUDGET`, or 1 % of it.
 pub(super) fn shadow_budget(total: ByteSize) -> ByteSize {
-    budget_of(None, total)
+    budget_of(config::get().shadow_budget, total)
 }
 
 const fn budget_of(variable: Option<u64>, total: ByteSize) -> ByteSize {

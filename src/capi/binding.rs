@@ -57,7 +57,7 @@ pub const GVMM_THRESHOLD_OFF: u64 = u64::MAX;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct gvmm_slot {
-    /// Its size in bytes; 0 is allowed.
+    /// How many bytes the command buffer uses, at least 1.
     pub size_bytes: u64,
     /// `GVMM_DIRECTION_...`.
     pub direction: u32,
@@ -235,8 +235,9 @@ pub unsafe extern "C" fn gvmm_compute_threshold(
 /// State: after success the binding lives until `gvmm_binding_destroy`; it has no addresses yet.
 /// Parameters: `device`; `desc`, or NULL for the default; `slots`, `count` elements `stride_bytes` apart, 0
 /// allowed; `out_binding`, the handle.
-/// Statuses: INVALID_ARGUMENT (a direction, flag, memory space or access mode), MISALIGNED (an alignment is no power of
-/// two), NO_DEVICE (in the access list), UNKNOWN_VERSION; the last-error detail names the slot.
+/// Statuses: INVALID_SIZE (a slot of no bytes), INVALID_ARGUMENT (a direction, flag, memory space or access mode),
+/// MISALIGNED (an alignment is no power of two, or a shadow address does not have it), OUT_OF_RANGE and OVERLAP (shadow
+/// addresses), NO_DEVICE (in the access list), UNKNOWN_VERSION; the last-error detail names the slot.
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_binding_create(
@@ -278,8 +279,9 @@ pub unsafe extern "C" fn gvmm_binding_create(
 /// elements `stride_bytes` apart; `generation`, the one whose addresses the caller recorded, 0 before the first;
 /// `out_report`, or NULL.
 /// Statuses: RECORD_AGAIN; WRONG_STATE (a step is begun), BUSY (another thread is in the binding), COUNT_MISMATCH,
-/// INVALID_SIZE (a buffer smaller than its slot), INVALID_HANDLE (a block), ALIASED, INVALID_STREAM, STREAM_CAPTURING,
-/// the memory group, RANGE_LOST, UNKNOWN_VERSION; the last-error detail names the slot.
+/// INVALID_SIZE (a buffer smaller than its slot), INVALID_HANDLE (a block), INVALID_ARGUMENT (address 0 where one is
+/// needed, a block of another device, a generation that was never given), ALIASED, INVALID_STREAM, STREAM_CAPTURING, the
+/// memory group, RANGE_LOST, UNKNOWN_VERSION; the last-error detail names the slot.
 /// Threads: externally synchronized; a second thread in the same binding gets BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_binding_begin(
@@ -308,9 +310,9 @@ pub unsafe extern "C" fn gvmm_binding_begin(
 
 /// Ends a step: enqueues the copies back, on the step's stream. Enqueues nothing where nothing is copied back.
 ///
-/// State: before, a step is begun; after success none is.
+/// State: before, a step is begun; after success none is. After a failure it still is: end or abort it.
 /// Parameters: `binding`; `out_report`, or NULL.
-/// Statuses: WRONG_STATE (no step is begun), BUSY, STREAM_CAPTURING, UNKNOWN_VERSION, those of the driver.
+/// Statuses: WRONG_STATE (no step is begun), BUSY, UNKNOWN_VERSION, those of the driver.
 /// Threads: externally synchronized; a second thread in the same binding gets BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_binding_end(
@@ -342,10 +344,10 @@ pub unsafe extern "C" fn gvmm_binding_abort(binding: *mut gvmm_binding) -> gvmm_
 
 /// Gives the slots' addresses, to be recorded into the command buffer.
 ///
-/// State: changes none. Before the first begin all addresses are 0 and the generation is 0.
+/// State: changes none.
 /// Parameters: `binding`; `out_addresses`, `count` addresses, one for each slot; `out_generation`, the
 /// generation to give to the next begin.
-/// Statuses: COUNT_MISMATCH, BUSY.
+/// Statuses: WRONG_STATE (nothing is laid out before the first begin), COUNT_MISMATCH, BUSY.
 /// Threads: externally synchronized; a second thread in the same binding gets BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_binding_addresses(
@@ -369,9 +371,9 @@ pub unsafe extern "C" fn gvmm_binding_addresses(
 
 /// Says what the binding does with each slot.
 ///
-/// State: changes none. Before the first begin every action is GVMM_ACTION_BAKE.
+/// State: changes none.
 /// Parameters: `binding`; `out_actions`, `count` `GVMM_ACTION_...`, one for each slot.
-/// Statuses: COUNT_MISMATCH, BUSY.
+/// Statuses: WRONG_STATE (nothing is laid out before the first begin), COUNT_MISMATCH, BUSY.
 /// Threads: externally synchronized; a second thread in the same binding gets BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_binding_actions(
@@ -413,9 +415,9 @@ pub unsafe extern "C" fn gvmm_binding_query(
 
 /// Unmaps what no step in flight uses, so that the blocks' memory can go back. The next begin maps again.
 ///
-/// State: before, no step is begun. The addresses stay.
+/// State: the addresses stay.
 /// Parameters: `binding`; `out_unmapped`, the number of slots unmapped.
-/// Statuses: WRONG_STATE (a step is begun), BUSY, those of the driver.
+/// Statuses: BUSY, STREAM_CAPTURING, those of the driver.
 /// Threads: externally synchronized; a second thread in the same binding gets BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_binding_drop_idle(
@@ -435,7 +437,7 @@ pub unsafe extern "C" fn gvmm_binding_drop_idle(
 ///
 /// State: after success the handle is invalid. A step that is begun is aborted.
 /// Parameters: `binding`.
-/// Statuses: BUSY (another thread is inside it).
+/// Statuses: BUSY (another thread is inside it), STREAM_CAPTURING (the last step's stream is being captured).
 /// Threads: externally synchronized; a second thread in the same binding gets BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_binding_destroy(binding: *mut gvmm_binding) -> gvmm_status {

@@ -31,8 +31,8 @@ pub struct gvmm_copy_slice {
 /// State: changes none but the stream's queue. Nothing to copy enqueues nothing.
 /// Parameters: `device`; `stream`, a `gvmm_stream` or the vendor's own; `slices`, `count` elements
 /// `stride_bytes` apart; `out_launches`, the number of launches that took, or NULL.
-/// Statuses: OVERLAP (a byte is written twice, or written and read), OUT_OF_RANGE (past 2^64), INVALID_STREAM,
-/// UNKNOWN_VERSION (`stride_bytes`); the last-error detail names the slice. Memory without access shows later, as
+/// Statuses: OVERLAP (a byte is written twice, or written and read), INVALID_ARGUMENT (address 0), OUT_OF_RANGE (past
+/// 2^64), INVALID_STREAM, UNKNOWN_VERSION (`stride_bytes`); the last-error detail names the slice. Memory without access shows later, as
 /// DEVICE_FAULT of the stream.
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]

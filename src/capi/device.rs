@@ -213,8 +213,8 @@ pub unsafe extern "C" fn gvmm_device_memory(
     })
 }
 
-/// Counts the calls that this process made to the device's driver through this library, for all devices of that
-/// driver together, from the start.
+/// Counts the calls to the driver that this library made for a device, through whichever handle, since it was
+/// opened; failed ones count.
 ///
 /// State: changes none.
 /// Parameters: `device`; `out_counts`, whose `struct_size` is set; numbers of calls.

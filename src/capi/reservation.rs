@@ -141,8 +141,8 @@ pub unsafe extern "C" fn gvmm_reserve(
 /// State: before, nothing is mapped where the block will be. After success the reservation keeps the block's
 /// memory until it is unmapped, and destroying the block is IN_USE.
 /// Parameters: `reservation`; `offset_bytes`, a multiple of the granularity; `block`, of the same device.
-/// Statuses: MISALIGNED, OUT_OF_RANGE, ALREADY_MAPPED, INVALID_ARGUMENT (of another device, or mapped elsewhere without
-/// GVMM_CAPABILITY_ALIASING), MAP_LIMIT.
+/// Statuses: MISALIGNED, OUT_OF_RANGE, ALREADY_MAPPED, INVALID_ARGUMENT (of another device), UNSUPPORTED (mapped
+/// elsewhere, and no GVMM_CAPABILITY_ALIASING), MAP_LIMIT.
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_map(
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn gvmm_map(
 /// Parameters: `device`; `entries`, `count` elements `stride_bytes` apart; `streams`, `stream_count` streams
 /// that the host waits for before the first unmap; if 0, the caller vouches that nothing running uses what is
 /// unmapped; `out_report`, what was done, or NULL.
-/// Statuses: as `gvmm_map`; OVERLAP (two entries of one place), NOT_MAPPED (unmap of nothing), PARTIAL_MAPPING,
+/// Statuses: as `gvmm_map`; INVALID_ARGUMENT (one place named twice, another device's reservation), PARTIAL_MAPPING,
 /// INVALID_STREAM, STREAM_CAPTURING, UNKNOWN_VERSION, RANGE_LOST; the last-error detail names the entry.
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn gvmm_remap(
 /// call. Mapping the same block at the same place again takes the mapping back without a driver call.
 /// Parameters: `device`; `entries`, `count` elements `stride_bytes` apart, of which `block` is ignored;
 /// `streams`, `stream_count` streams, none if 0: then the mappings may go at once.
-/// Statuses: NOT_MAPPED, INVALID_STREAM, STREAM_CAPTURING, UNKNOWN_VERSION (`stride_bytes`); the last-error detail
+/// Statuses: NOT_MAPPED, INVALID_ARGUMENT (another device's reservation), INVALID_STREAM, STREAM_CAPTURING, UNKNOWN_VERSION (`stride_bytes`); the last-error detail
 /// names the entry.
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]

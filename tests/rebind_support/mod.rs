@@ -1,6 +1,6 @@
 //! What the tests of bindings share: a host device with its calls traced and failed on demand, buffers, and
 //! touching device memory without unsafe code.
-#![allow(dead_code, reason = "each test program uses a part")]
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of what all share")]
 
 pub mod recording;
 

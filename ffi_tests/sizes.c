@@ -12,7 +12,7 @@ static void blocks(gvmm_device *device) {
     EXPECT(GVMM_ERROR_INVALID_ARGUMENT, gvmm_block_create(device, GRANULE, 4, &block));
     EXPECT(GVMM_ERROR_INVALID_ARGUMENT, gvmm_block_create(device, GRANULE, GVMM_BLOCK_OWNED, &block));
     EXPECT(GVMM_ERROR_INVALID_ARGUMENT, gvmm_block_adopt(device, 0, GRANULE, 0, &block));
-    EXPECT(GVMM_ERROR_INVALID_ARGUMENT, gvmm_block_adopt(device, 0xdeadbeef, GRANULE, 0, &block));
+    EXPECT(GVMM_ERROR_INVALID_HANDLE, gvmm_block_adopt(device, 0xdeadbeef, GRANULE, 0, &block));
     EXPECT(GVMM_ERROR_INVALID_ARGUMENT, gvmm_block_import(device, -1, GRANULE, &block));
     EXPECT(GVMM_ERROR_INVALID_ARGUMENT, gvmm_block_import(device, 999999, GRANULE, &block));
     CHECK(block == (gvmm_block *)0x1234); /* outputs are written on success only */

@@ -5,7 +5,7 @@ use super::block::BlockObject;
 use super::drivers::{self, Child, DeviceObject};
 use super::entry::entry;
 use super::handle::{self, Noun, Table};
-use super::reservation::{access_list, gvmm_access, nanoseconds};
+use super::reservation::{access_list, check_access, gvmm_access, nanoseconds};
 use super::status::gvmm_status;
 use super::stream;
 use super::types::{gvmm_binding, gvmm_block, gvmm_device};
@@ -252,11 +252,11 @@ pub unsafe extern "C" fn gvmm_binding_create(
     let c = unsafe { Caller::vouches() };
     entry(Operation::Bind, || {
         let out = c.out(out_binding)?;
-        let options = options(c, &c.in_struct_or_default(desc)?)?;
+        let desc = c.in_struct_or_default(desc)?;
         let slots: Vec<_> = c.elements(slots, count, stride_bytes)?.iter().map(slot).collect();
         let device = handle::get::<DeviceObject>(device)?;
         let child = device.adopt()?;
-        let binding = Binding::new(&device.device, slots, options)?;
+        let binding = Binding::new(&device.device, slots, options(c, &device.device, &desc)?)?;
         let device = Arc::clone(&device.device);
         out.write(handle::insert(BindingObject { binding, device, _child: child })?);
         Ok(())
@@ -548,10 +548,12 @@ impl Buffers for StepBuffers {
     }
 }
 
-fn options(c: Caller, desc: &gvmm_binding_desc) -> Result<Options> {
-    let access = c.elements(desc.access, desc.access_count, desc.access_stride_bytes)?;
+fn options(c: Caller, device: &Device, desc: &gvmm_binding_desc) -> Result<Options> {
+    let access = access_list(c.elements(desc.access, desc.access_count, desc.access_stride_bytes)?);
+    // Its first use is at the first begin; a wrong one is better refused here.
+    check_access(device, &access)?;
     let free = (desc.free_bytes != 0).then_some(ByteSize(desc.free_bytes));
-    Ok(Options { threshold: Threshold(desc.threshold_bytes), free, access: access_list(access) })
+    Ok(Options { threshold: Threshold(desc.threshold_bytes), free, access })
 }
 
 fn slot(slot: gvmm_slot) -> Slot {

@@ -12,7 +12,7 @@ use super::versioned::{Caller, Element, Elements, Versioned, versioned};
 use crate::driver::{Access, AccessMode, Ordinal};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, Granularity};
-use crate::vm::{MappingState, Owner, RemapEntry, RemapReport, Reservation, RetireEntry};
+use crate::vm::{Device, MappingState, Owner, RemapEntry, RemapReport, Reservation, RetireEntry};
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Duration;
@@ -349,6 +349,20 @@ impl Noun for ReservationObject {
 /// An access list; the layer below checks it.
 pub(super) fn access_list(access: Elements<gvmm_access>) -> Vec<Access> {
     access.iter().map(|a| Access { device: Ordinal(a.device), mode: AccessMode(a.mode) }).collect()
+}
+
+/// Fails for an access list that no driver could apply.
+pub(super) fn check_access(device: &Device, access: &[Access]) -> Result<()> {
+    let count = device.driver().device_count();
+    for (i, access) in access.iter().enumerate() {
+        let (kind, hint) = match access {
+            a if !a.mode.is_known() => (Kind::InvalidArgument, "the mode is none of GVMM_ACCESS_..."),
+            a if a.device.0 >= count => (Kind::NoDevice, "an access list names a device that is not there"),
+            _ => continue,
+        };
+        return Err(Error::new(kind, Operation::SetAccess, hint).entry(i as u64));
+    }
+    Ok(())
 }
 
 fn alignment(bytes: u64) -> Result<Option<Granularity>> {

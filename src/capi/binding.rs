@@ -12,13 +12,14 @@ use super::types::{gvmm_binding, gvmm_block, gvmm_device};
 use super::versioned::{Caller, Element, Elements, Versioned, versioned};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::rebind::{
-    self, Action, Binding, BindingInfo, Buffer, Buffers, Direction, MemorySpace, Options, Slot, SlotFlags,
-    StepReport, Threshold,
+    self, Action, Binding, BindingInfo, Buffer, Buffers, Direction, MemorySpace, Options, Outcome, Slot,
+    SlotFlags, StepReport, Threshold,
 };
 use crate::units::{ByteSize, DevicePtr};
 use crate::vm::{Block, Device};
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Direction of a slot: the command buffer reads and writes it. It is copied in and back where it is copied.
 pub const GVMM_DIRECTION_IN_OUT: u32 = 0;
@@ -258,7 +259,8 @@ pub unsafe extern "C" fn gvmm_binding_create(
         let child = device.adopt()?;
         let binding = Binding::new(&device.device, slots, options(c, &device.device, &desc)?)?;
         let device = Arc::clone(&device.device);
-        out.write(handle::insert(BindingObject { binding, device, _child: child })?);
+        let (seen, epoch) = (AtomicU64::new(0), AtomicU64::new(0));
+        out.write(handle::insert(BindingObject { binding, device, seen, epoch, _child: child })?);
         Ok(())
     })
 }
@@ -297,10 +299,15 @@ pub unsafe extern "C" fn gvmm_binding_begin(
     let c = unsafe { Caller::vouches() };
     entry(Operation::Begin, || {
         let out = c.out_struct_or_null(out_report)?;
-        let buffers = StepBuffers(c.elements(buffers, count, stride_bytes)?);
+        let buffers = c.elements(buffers, count, stride_bytes)?;
         let binding = handle::get::<BindingObject>(binding)?;
         let stream = stream::resolve(&binding.device, stream)?;
+        let deaths = drivers::block_epoch();
+        let buffers = StepBuffers { buffers, epoch: binding.epoch(deaths, &buffers) };
         let (outcome, report) = binding.binding.begin(stream, &buffers, generation)?;
+        if outcome == Outcome::Started {
+            binding.seen.store(deaths, Ordering::Relaxed);
+        }
         if let Some(out) = out {
             out.write(&report.into());
         }
@@ -504,7 +511,23 @@ unsafe impl Element for gvmm_buffer {}
 pub(super) struct BindingObject {
     binding: Binding,
     device: Arc<Device>,
+    /// How many blocks' handles had died when the last begin that started a step looked at its buffers.
+    seen: AtomicU64,
+    /// Rises when a begin was given a handle that is dead.
+    epoch: AtomicU64,
     _child: Child,
+}
+
+impl BindingObject {
+    /// What `rebind` takes for the epoch of the blocks. Programs destroy blocks all the time; what counts for this
+    /// binding is whether the handles of this step live, which takes a few ns each to see.
+    fn epoch(&self, deaths: u64, buffers: &Elements<gvmm_buffer>) -> u64 {
+        let dead = |buffer: gvmm_buffer| !buffer.block.is_null() && !BlockObject::is_live(buffer.block);
+        if self.seen.load(Ordering::Relaxed) != deaths && buffers.iter().any(dead) {
+            self.epoch.fetch_add(1, Ordering::Relaxed);
+        }
+        self.epoch.load(Ordering::Relaxed)
+    }
 }
 
 static BINDINGS: Table<BindingObject> = Table::new();
@@ -518,18 +541,21 @@ impl Noun for BindingObject {
 }
 
 /// A step's buffers, read where the caller has them: nothing is copied or allocated for a step.
-struct StepBuffers(Elements<gvmm_buffer>);
+struct StepBuffers {
+    buffers: Elements<gvmm_buffer>,
+    epoch: u64,
+}
 
 impl Buffers for StepBuffers {
     #[inline]
     fn len(&self) -> usize {
-        self.0.len()
+        self.buffers.len()
     }
 
     /// With a block, its handle is what tells it from others: no two blocks ever have the same.
     #[inline]
     fn get(&self, i: usize) -> Buffer {
-        let buffer = self.0.get(i);
+        let buffer = self.buffers.get(i);
         let key = handle::key(buffer.block);
         let has_block = key != 0;
         let id = if has_block { key } else { buffer.allocation_id };
@@ -537,14 +563,14 @@ impl Buffers for StepBuffers {
     }
 
     fn block(&self, i: usize) -> Result<Arc<Block>> {
-        let block = handle::look_up::<BlockObject>(self.0.get(i).block);
+        let block = handle::look_up::<BlockObject>(self.buffers.get(i).block);
         block
             .map(|object| Arc::clone(&object.block))
             .map_err(|error| error.during(Operation::Begin).entry(i as u64))
     }
 
     fn epoch(&self) -> u64 {
-        drivers::block_epoch()
+        self.epoch
     }
 }
 

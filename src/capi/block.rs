@@ -227,6 +227,11 @@ impl BlockObject {
         Ok(made)
     }
 
+    /// True while a handle is good. Takes no lock.
+    pub(super) fn is_live(block: *mut gvmm_block) -> bool {
+        Self::table().is_live(handle::key(block))
+    }
+
     /// Fails where the caller has it mapped.
     pub(super) fn check_unused(&self) -> Result<()> {
         if self.block.caller_mappings() == 0 {

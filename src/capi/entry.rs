@@ -7,7 +7,6 @@ use crate::error::{Error, Kind, Operation, Result};
 use crate::logging;
 use crate::rebind::Outcome;
 use std::any::Any;
-use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,10 +35,6 @@ impl Answer for Outcome {
 /// Set in a child made by fork after the first call: threads and locks of the parent are not there.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-thread_local! {
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
-
 /// Lets a call in. `body` checks, calls the layers below and writes the outputs last. A failure is recorded for
 /// this thread; after a panic so is that, and the objects that the call used are poisoned.
 pub(super) fn entry<A: Answer>(operation: Operation, body: impl FnOnce() -> Result<A>) -> gvmm_status {
@@ -65,11 +60,8 @@ fn run<A>(operation: Operation, body: impl FnOnce() -> Result<A>) -> Result<A> {
     start();
     // Messages for the caller's function are handed over when this goes, with no lock of ours held.
     let _messages = logging::hold();
-    let outer = INSIDE.replace(true);
     handle::begin_call();
-    let result = catch_unwind(AssertUnwindSafe(body));
-    INSIDE.set(outer);
-    result.unwrap_or_else(|panic| Err(defect(operation, panic)))
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| Err(defect(operation, panic)))
 }
 
 /// A panic is a defect of ours. What the call used may be half done, so it refuses from now on.
@@ -102,7 +94,7 @@ fn quiet_panics() {
     let previous = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         let ours = std::thread::current().name().is_some_and(|name| name.starts_with("gvmm"));
-        if INSIDE.try_with(Cell::get).unwrap_or(false) {
+        if logging::is_held() {
             last_error::keep_panic(info);
         } else if ours {
             log::error!("a defect of gvmm: {info}");

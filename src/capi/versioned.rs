@@ -114,7 +114,7 @@ impl Caller {
     fn zero<T: Versioned>(self, pointer: *const T, from: usize, to: usize) -> bool {
         (from..to).all(|i| {
             // SAFETY: below the size that the caller states for its struct.
-            let byte = unsafe { pointer.cast::<u8>().add(i).read() };
+            let byte = unsafe { pointer.cast::<u8>().wrapping_add(i).read() };
             byte == 0
         })
     }
@@ -239,7 +239,7 @@ impl OutBytes {
         // SAFETY: the caller vouches for `capacity` bytes, and `length` is below that.
         unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), self.pointer, length) };
         // SAFETY: the same.
-        unsafe { self.pointer.add(length).write(0) };
+        unsafe { self.pointer.wrapping_add(length).write(0) };
     }
 }
 

@@ -218,7 +218,12 @@ impl Run<'_> {
         let before = world.books();
         let start = world.fault.calls();
         for &(nth, count) in faults {
-            world.fault.fail(None, nth, count, Error::new(Kind::DriverError, Operation::None, "made to fail"));
+            world.fault.fail(
+                None,
+                nth,
+                count,
+                Error::new(Kind::DriverError, Operation::None, "made to fail"),
+            );
         }
         let result = (self.scenario.act)(&world);
         let made = world.fault.calls() - start;
@@ -229,7 +234,8 @@ impl Run<'_> {
         if result.is_err() {
             (self.scenario.act)(&world).unwrap_or_else(|e| panic!("{what}: again: {e}"));
             // Whatever names a reservation rebuilds what is lost there, an entry that changes nothing too.
-            remap(&world, &[(0, 15, None), (1, 15, None)]).unwrap_or_else(|e| panic!("{what}: rebuilding: {e}"));
+            remap(&world, &[(0, 15, None), (1, 15, None)])
+                .unwrap_or_else(|e| panic!("{what}: rebuilding: {e}"));
         }
         assert_eq!(world.books(), self.after, "{what}: again");
         world.check_contents(&what);

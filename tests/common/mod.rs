@@ -7,12 +7,11 @@ use gvmm::driver::host::HostDriver;
 use gvmm::driver::testing::{Fault, Trace};
 use gvmm::driver::{Access, CopySlice, CreateOptions, Driver, Ordinal, Stream};
 use gvmm::units::{ByteSize, DevicePtr};
-use gvmm::vm::{Block, Device, MappingInfo, MappingState, Owner, RemapEntry, Reservation};
+use gvmm::vm::{Block, BlockId, Device, MappingInfo, MappingState, Owner, RemapEntry, Reservation};
 use std::any::Any;
-use std::cell::RefCell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
 
 /// Words that the staging memory holds.
 const STAGED: usize = 512;
@@ -46,9 +45,12 @@ pub struct World {
     pub fault: Arc<Fault>,
     pub device: Arc<Device>,
     pub stream: Stream,
-    pub blocks: Vec<Arc<Block>>,
-    pub reservations: Vec<Arc<Reservation>>,
-    kept: RefCell<Vec<Box<dyn Any>>>,
+    /// None once dropped.
+    pub blocks: Vec<Option<Arc<Block>>>,
+    pub ids: Vec<BlockId>,
+    /// None once dropped.
+    pub reservations: Vec<Option<Arc<Reservation>>>,
+    kept: Mutex<Vec<Box<dyn Any + Send>>>,
     staging: DevicePtr,
     memory: File,
 }
@@ -61,8 +63,13 @@ fn pattern(i: usize) -> u64 {
 impl World {
     /// A device without blocks and reservations.
     pub fn bare(off: &[&str]) -> Self {
+        Self::with_memory(off, 0)
+    }
+
+    /// The same, with so many bytes of memory (0: the machine's).
+    pub fn with_memory(off: &[&str], memory: u64) -> Self {
         let caps_off = off.iter().map(|name| (*name).to_owned()).collect();
-        let config = HostConfig { devices: 2, caps_off, ..HostConfig::default() };
+        let config = HostConfig { devices: 2, caps_off, memory, ..HostConfig::default() };
         let host = Arc::new(HostDriver::new(config, None).expect("a host driver"));
         let trace = Arc::new(Trace::new(Arc::<HostDriver>::clone(&host)));
         let fault = Arc::new(Fault::new(Arc::<Trace>::clone(&trace)));
@@ -70,8 +77,8 @@ impl World {
         let stream = host.streams().create(Ordinal(0)).expect("a stream");
         let staging = host.allocate(Ordinal(0), ByteSize(8 * STAGED as u64)).expect("staging memory");
         let memory = File::options().read(true).write(true).open("/proc/self/mem").expect("our own memory");
-        let (blocks, reservations, kept) = (Vec::new(), Vec::new(), RefCell::default());
-        Self { host, trace, fault, device, stream, blocks, reservations, kept, staging, memory }
+        let (blocks, ids, reservations, kept) = (Vec::new(), Vec::new(), Vec::new(), Mutex::default());
+        Self { host, trace, fault, device, stream, blocks, ids, reservations, kept, staging, memory }
     }
 
     /// Blocks 0..=9 of one granule, 10 and 11 of two, all with contents; reservations 0 and 1 of 16 granules.
@@ -88,11 +95,13 @@ impl World {
 
     pub fn add_reservation(&mut self, granules: u64) {
         let size = self.granules(granules);
-        self.reservations.push(self.device.reserve(size, None, &[], Owner::Caller).expect("addresses"));
+        let reservation = self.device.reserve(size, None, &[], Owner::Caller).expect("addresses");
+        self.reservations.push(Some(reservation));
     }
 
     pub fn add_block(&mut self, granules: u64) {
-        let block = self.device.create_block(self.granules(granules), CreateOptions::default()).expect("memory");
+        let block =
+            self.device.create_block(self.granules(granules), CreateOptions::default()).expect("memory");
         let view = self.device.reserve(block.size(), None, &[], Owner::Library).expect("addresses");
         let entry = RemapEntry {
             reservation: Arc::clone(&view),
@@ -101,8 +110,12 @@ impl World {
         };
         self.device.remap(&[entry], &[]).expect("mapped");
         let start = view.range().start();
-        self.poke(&[(start, pattern(self.blocks.len())), (last_word(start, block.size()), pattern(self.blocks.len()))]);
-        self.blocks.push(block);
+        self.ids.push(block.id());
+        self.poke(&[
+            (start, pattern(self.blocks.len())),
+            (last_word(start, block.size()), pattern(self.blocks.len())),
+        ]);
+        self.blocks.push(Some(block));
     }
 
     pub fn granules(&self, count: u64) -> ByteSize {
@@ -110,11 +123,11 @@ impl World {
     }
 
     pub fn reservation(&self, i: usize) -> Arc<Reservation> {
-        Arc::clone(&self.reservations[i])
+        self.reservations[i].clone().expect("not dropped")
     }
 
     pub fn block(&self, i: usize) -> Arc<Block> {
-        Arc::clone(&self.blocks[i])
+        self.blocks[i].clone().expect("not dropped")
     }
 
     pub fn entry(&self, reservation: usize, granule: u64, block: Option<usize>) -> RemapEntry {
@@ -126,13 +139,13 @@ impl World {
     }
 
     /// Keeps something until the end.
-    pub fn keep(&self, value: impl Any) {
-        self.kept.borrow_mut().push(Box::new(value));
+    pub fn keep(&self, value: impl Any + Send) {
+        self.kept.lock().expect("not poisoned").push(Box::new(value));
     }
 
     fn state(&self, reservation: usize, granule: u64) -> Option<MappingState> {
         let offset = self.granules(granule);
-        self.reservations[reservation].mappings().iter().find(|m| m.offset == offset).map(|m| m.state)
+        self.reservation(reservation).mappings().iter().find(|m| m.offset == offset).map(|m| m.state)
     }
 
     pub fn is_live(&self, reservation: usize, granule: u64) -> bool {
@@ -144,7 +157,7 @@ impl World {
     }
 
     pub fn index_of(&self, info: &MappingInfo) -> usize {
-        self.blocks.iter().position(|block| block.id() == info.block).expect("one of ours")
+        self.ids.iter().position(|id| *id == info.block).expect("one of ours")
     }
 
     pub fn books(&self) -> Books {
@@ -157,9 +170,9 @@ impl World {
             shown.map(line).collect()
         };
         Books {
-            mappings: self.reservations.iter().map(lines).collect(),
-            access: self.reservations.iter().map(|r| r.access().to_vec()).collect(),
-            kept: self.kept.borrow().len(),
+            mappings: self.reservations.iter().flatten().map(lines).collect(),
+            access: self.reservations.iter().flatten().map(|r| r.access().to_vec()).collect(),
+            kept: self.kept.lock().expect("not poisoned").len(),
         }
     }
 
@@ -199,7 +212,7 @@ impl World {
     /// agrees.
     pub fn check_contents(&self, what: &str) {
         let (mut at, mut expected) = (Vec::new(), Vec::new());
-        for reservation in &self.reservations {
+        for reservation in self.reservations.iter().flatten() {
             for info in reservation.mappings() {
                 let start = reservation.range().start().checked_add(info.offset).expect("inside");
                 let found = self.device.find(start);
@@ -207,7 +220,11 @@ impl World {
                     assert_eq!(found, None, "{what}: {info:?}");
                     continue;
                 }
-                assert_eq!(found.map(|f| (f.block, f.start, f.size)), Some((info.block, start, info.size)), "{what}");
+                assert_eq!(
+                    found.map(|f| (f.block, f.start, f.size)),
+                    Some((info.block, start, info.size)),
+                    "{what}"
+                );
                 if info.access.iter().any(|a| a.device == Ordinal(0)) {
                     at.extend([start, last_word(start, info.size)]);
                     expected.extend([pattern(self.index_of(&info)); 2]);
@@ -217,13 +234,41 @@ impl World {
         assert_eq!(self.peek(&at), expected, "{what}: contents");
     }
 
+    /// Stops the stream until what it gives is dropped.
+    pub fn gate(&self) -> mpsc::Sender<()> {
+        let (sender, receiver) = mpsc::channel::<()>();
+        let receiver = Mutex::new(receiver);
+        let wait = move || {
+            let _ = receiver.lock().map(|receiver| receiver.recv());
+        };
+        self.host.streams().enqueue(self.stream, Arc::new(wait)).expect("enqueued");
+        sender
+    }
+
+    /// True where device 0 can read there, tried on a stream of its own.
+    pub fn can_read(&self, at: DevicePtr) -> bool {
+        let streams = self.host.streams();
+        let stream = streams.create(Ordinal(0)).expect("a stream");
+        let slice = CopySlice { dst: self.staging, src: at, bytes: 8 };
+        let copied = self.host.copy(Ordinal(0), stream, &[slice]).and_then(|_| streams.synchronize(stream));
+        let _ = streams.destroy(stream);
+        copied.is_ok()
+    }
+
     /// Gives everything back and checks that nothing lives.
-    pub fn end(self, what: &str) {
-        drop((self.kept, self.blocks, self.reservations));
+    pub fn end(mut self, what: &str) {
+        self.blocks.clear();
+        self.reservations.clear();
+        self.kept = Mutex::default();
         self.device.drain().unwrap_or_else(|e| panic!("{what}: draining: {e}"));
+        self.end_undrained(what);
+    }
+
+    /// The same, leaving it to the device to drain.
+    pub fn end_undrained(self, what: &str) {
+        drop((self.kept, self.blocks, self.reservations));
         drop(self.device);
-        let live = self.trace.live();
-        assert_eq!(live, gvmm::driver::testing::Live::default(), "{what}: what lives");
+        assert_eq!(self.trace.live(), gvmm::driver::testing::Live::default(), "{what}: what lives");
         self.host.deallocate(Ordinal(0), self.staging).expect("given back");
         self.host.streams().destroy(self.stream).expect("ended");
     }

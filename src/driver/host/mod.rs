@@ -23,6 +23,9 @@ mod streams;
 mod sys;
 mod timeline;
 
+#[cfg(test)]
+mod tests;
+
 pub use costs::{Costs, Point};
 
 use crate::config::HostConfig;

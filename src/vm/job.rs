@@ -12,6 +12,7 @@ use super::{Block, Reservation, remap};
 use crate::driver::Stream;
 use crate::error::{Error, Kind, Result};
 use crate::units::DeviceRange;
+use std::borrow::Cow;
 use std::sync::{Arc, MutexGuard};
 
 /// The block of an entry.
@@ -85,6 +86,19 @@ impl Job<'_> {
         Ok(())
     }
 
+    /// The wants with what their blocks' counts are now; they matter without aliasing only, where nobody else maps
+    /// meanwhile.
+    fn wants_now(&self) -> Cow<'_, [Want]> {
+        if self.shared.shape.aliasing {
+            return Cow::Borrowed(self.wants);
+        }
+        let now = |want: &Want| {
+            let block = want.block.and_then(|_| (self.block)(want.entry));
+            Want { block: block.as_deref().map(want_block), ..*want }
+        };
+        self.wants.iter().map(now).collect()
+    }
+
     fn plan(&self, books: &[MutexGuard<'_, Books>], places: &[Place]) -> Result<Plan> {
         let mut held = Vec::with_capacity(self.wants.len());
         let mut strays = Vec::new();
@@ -105,8 +119,8 @@ impl Job<'_> {
                 idle: s.idle,
             }));
         }
-        let (mode, shape) = (self.mode, self.shared.shape);
-        remap::plan(&Snapshot { mode, shape, places, wants: self.wants, held: &held, strays: &strays })
+        let (mode, shape, wants) = (self.mode, self.shared.shape, &self.wants_now());
+        remap::plan(&Snapshot { mode, shape, places, wants, held: &held, strays: &strays })
     }
 }
 

@@ -40,6 +40,10 @@ fn bindings_share_one_budget_and_the_same_calls_give_the_same_plans() {
     let fourth = plan();
     assert_eq!(copied(&fourth), (1, 500, Threshold(500)), "one size together or not at all");
     assert_eq!(shadow_budget(&world.device).booked, ByteSize(3000));
+    let blocks = world.trace.live().blocks;
+    assert_eq!(blocks, home.len() as i64 + 1, "small shadows share a chunk");
+    drop((second, third, fourth));
+    assert_eq!(world.trace.live().blocks, home.len() as i64, "and it goes with the last of them");
 }
 
 #[test]

@@ -333,3 +333,7 @@ impl Mark {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "timeline_tests.rs"]
+mod tests;

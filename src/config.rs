@@ -82,7 +82,8 @@ pub const fn variables() -> &'static [Variable] {
 pub struct Config {
     /// What to log to standard error (`GVMM_LOG`), or nothing.
     pub log: Option<String>,
-    /// The number of the driver (`GVMM_DRIVER`): 1 cuda, 2 hip, 3 level_zero, 4 host; none is the first found.
+    /// The number of the driver (`GVMM_DRIVER`): 1 cuda, 2 hip, 3 level_zero, 4 host; none is the first
+    /// found.
     pub driver: Option<u32>,
     /// How the host driver shall behave.
     pub host: HostConfig,

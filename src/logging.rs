@@ -115,8 +115,8 @@ impl Log for Router {
     fn flush(&self) {}
 }
 
-/// Keeps a message while the call that it belongs to may hold locks, else hands it over. What a callback's own
-/// calls log is dropped: it would never end.
+/// Keeps a message while the call that it belongs to may hold locks, else hands it over. What a callback's
+/// own calls log is dropped: it would never end.
 fn keep_or_deliver(record: &Record<'_>) {
     if THREAD.with(|thread| thread.in_callback.get()) {
         return;
@@ -153,8 +153,8 @@ fn deliver(message: &Message) {
     }
 }
 
-/// While it lives, this thread's messages for the callback are kept; they are handed over when the outermost
-/// goes. Messages to standard error are not kept.
+/// While it lives, this thread's messages for the callback are kept; they are handed over when the
+/// outermost goes. Messages to standard error are not kept.
 pub(crate) struct Hold(());
 
 /// Keeps this thread's messages until the answer is dropped.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// The files of `src/capi`, each a section of the header, in order: a type comes before its uses.
-const FILES: [&str; 13] = [
+const FILES: [&str; 17] = [
     "version",
     "status",
     "types",
@@ -13,10 +13,14 @@ const FILES: [&str; 13] = [
     "device",
     "stream",
     "block",
+    "access",
     "reservation",
+    "remap",
     "allocation",
     "copy",
+    "slot",
     "binding",
+    "step",
     "testing",
 ];
 

@@ -1,6 +1,7 @@
 //! Where log messages go: to the caller's function, else to standard error where `GVMM_LOG` is set, else
 //! nowhere. A logger that the process already has is never replaced; it then gets everything.
 
+use crate::config;
 use crate::error::{Error, Kind, Operation, Result};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use std::cell::{Cell, RefCell};
@@ -43,9 +44,9 @@ thread_local! {
     static WAITING: RefCell<Vec<Message>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Begins to log to standard error what `filter` lets through, unless the process has a logger.
-pub(crate) fn start(filter: Option<&str>) {
-    let Some(filter) = filter else { return };
+/// Begins to log to standard error what `GVMM_LOG` asks for, unless the process has a logger.
+pub(crate) fn start() {
+    let Some(filter) = config::log_filter() else { return };
     let logger = env_logger::Builder::new().parse_filters(filter).build();
     if ROUTER.stderr.set(logger).is_ok() && install() {
         adjust();

@@ -84,6 +84,7 @@ fn start() {
         // SAFETY: the function given is sound in a child: it stores to an atomic.
         let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         quiet_panics();
+        logging::start();
     });
 }
 

@@ -615,7 +615,7 @@ gvmm_status gvmm_device_collect(gvmm_device *device, uint64_t *out_collected);
 gvmm_status gvmm_device_drain(gvmm_device *device);
 
 /**
- * Finds the block behind an address. Takes no lock.
+ * Finds the block behind an address. Never waits.
  *
  * State: changes none.
  * Parameters: `device`; `address`, any; `out_block`, the block's handle (not a new one: do not destroy it

@@ -108,3 +108,27 @@ fn every_file_that_exports_is_in_the_header() {
         assert!(!text.contains("no_mangle") || listed, "{} is not listed", path.display());
     }
 }
+
+/// What a C programmer must know of every function.
+#[test]
+fn every_function_says_what_its_comment_must() {
+    let header = generate();
+    let mut functions = 0;
+    for (at, _) in header.match_indices(");\n") {
+        let before = &header[..at];
+        let Some(comment) = before.rfind("/**").map(|start| &before[start..]) else { continue };
+        let name = comment.rsplit_once("*/").map_or("", |(_, code)| code).trim();
+        if !name.contains("gvmm_") || name.starts_with("typedef") {
+            continue;
+        }
+        functions += 1;
+        let says = |words: &[&str]| words.iter().any(|word| comment.contains(word));
+        assert!(says(&[" * State: "]), "{name}: no state");
+        assert!(says(&[" * Parameters: "]) || name.ends_with("(void"), "{name}: no parameters");
+        assert!(says(&[" * Statuses: ", " * Returns: "]), "{name}: no statuses");
+        let threads = ["thread-safe.", "externally synchronized;", "this thread."];
+        let threads = threads.map(|words| format!(" * Threads: {words}"));
+        assert!(threads.iter().any(|words| comment.contains(words)), "{name}: no thread safety");
+    }
+    assert!(functions > 50, "the functions are not found");
+}

@@ -244,8 +244,11 @@ pub unsafe extern "C" fn gvmm_binding_drop_idle(
 pub unsafe extern "C" fn gvmm_binding_destroy(binding: *mut gvmm_binding) -> gvmm_status {
     entry(Operation::Destroy, || {
         let leaving = handle::leave::<BindingObject>(binding)?;
-        if !leaving.is_poisoned() {
-            leaving.binding.destroy()?;
+        match leaving.binding.destroy() {
+            Err(error) if matches!(error.kind, Kind::Busy | Kind::StreamCapturing) => return Err(error),
+            // Its stream has failed for good, or it is half done: dropping it does what can be done.
+            Err(error) => log::warn!("a binding that is destroyed: {error}"),
+            Ok(()) => {}
         }
         leaving.gone();
         Ok(())

@@ -268,7 +268,7 @@ pub unsafe extern "C" fn gvmm_device_drain(device: *mut gvmm_device) -> gvmm_sta
     entry(Operation::Retire, || handle::get::<DeviceObject>(device)?.device.drain())
 }
 
-/// Finds the block behind an address. Takes no lock.
+/// Finds the block behind an address. Never waits.
 ///
 /// State: changes none.
 /// Parameters: `device`; `address`, any; `out_block`, the block's handle (not a new one: do not destroy it

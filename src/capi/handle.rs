@@ -154,7 +154,6 @@ impl<N: Noun> Table<N> {
 
     fn free_index(&self) -> Result<(u64, u64)> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        // Used again only when a stock is there, so that a stale handle's slot is not filled at once.
         if let Some(again) = free.again.pop_front() {
             return Ok(again);
         }

@@ -159,7 +159,15 @@ fn snapshot(place: u32, books: &Books, wants: &[Want], mode: Mode, out: &mut Vec
     }
     let mut next = 0;
     for want in wants {
-        for (offset, mapping) in books.overlapping(want.offset, want.block.map_or(1, |block| block.size)) {
+        let size = want.block.map_or(1, |block| block.size);
+        if let Some(mapping) = books.exactly(want.offset, size) {
+            if want.offset >= next {
+                out.push(held(place, want.offset, mapping));
+                next = want.offset + 1;
+            }
+            continue;
+        }
+        for (offset, mapping) in books.overlapping(want.offset, size) {
             if offset >= next {
                 out.push(held(place, offset, mapping));
                 next = offset + 1;
@@ -205,7 +213,8 @@ pub(crate) fn carry_out(
     plan: &Plan,
     block: BlockOf<'_>,
 ) -> (Result<()>, Garbage) {
-    let mut commit = Commit { reservations, books, block, garbage: Garbage::default() };
+    let ranged = shared.shape.ranged;
+    let mut commit = Commit { reservations, books, block, ranged, garbage: Garbage::default() };
     let result = match transaction::run(&shared.calls, shared.shape, places, &plan.steps) {
         Ok(()) => {
             commit.all(plan);
@@ -220,6 +229,8 @@ struct Commit<'a, 'b> {
     reservations: &'a [&'a Reservation],
     books: &'a mut [MutexGuard<'b, Books>],
     block: BlockOf<'a>,
+    /// Parts of reservations can be set.
+    ranged: bool,
     garbage: Garbage,
 }
 
@@ -251,12 +262,16 @@ impl Commit<'_, '_> {
             // The map that follows replaces it in the books.
             Action::Unmap { followed: true, .. } => {}
             Action::Unmap { .. } => self.take(step.place, step.offset),
-            Action::Map { source: Source::Rebuild, .. } => self.books[place].rebuild(context, step.offset),
-            Action::Map { source: Source::Entry(entry), .. } => {
+            Action::Map { source: Source::Rebuild, to, .. } => {
+                self.books[place].rebuild(context, step.offset, *to)
+            }
+            Action::Map { source: Source::Entry(entry), to, .. } => {
                 if let Some(block) = (self.block)(*entry) {
-                    self.garbage.blocks.extend(self.books[place].add(context, step.offset, block));
+                    self.garbage.blocks.extend(self.books[place].add(context, step.offset, block, *to));
                 }
             }
+            // New mappings know it already.
+            Action::Access { back, .. } if back.is_empty() && self.ranged => {}
             Action::Access { to, .. } => self.books[place].applied(step.offset, step.range.size().get(), *to),
         }
     }

@@ -149,6 +149,12 @@ impl Books {
         self.mappings.iter().map(|(offset, mapping)| mapping.info(*offset)).collect()
     }
 
+    /// The mapping at `offset`, where nothing else shares a byte with `size` bytes from there: the common case,
+    /// found by one search.
+    pub(crate) fn exactly(&self, offset: u64, size: u64) -> Option<&Mapping> {
+        self.mappings.get(&offset).filter(|mapping| mapping.size() >= size)
+    }
+
     /// Mappings that share a byte with `size` bytes (0 counts as 1) from `offset`, by offset.
     pub(crate) fn overlapping(&self, offset: u64, size: u64) -> impl Iterator<Item = (u64, &Mapping)> {
         let before = self.mappings.range(..offset).next_back().filter(|(o, m)| *o + m.size() > offset);
@@ -156,12 +162,18 @@ impl Books {
         before.into_iter().chain(self.mappings.range(offset..end)).map(|(o, m)| (*o, m))
     }
 
-    /// A block was mapped, without access, perhaps in place of another, which is given back.
-    pub(crate) fn add(&mut self, ctx: Context<'_>, offset: u64, block: Arc<Block>) -> Option<Arc<Block>> {
+    /// A block was mapped and given access, perhaps in place of another block, which comes back.
+    pub(crate) fn add(
+        &mut self,
+        ctx: Context<'_>,
+        offset: u64,
+        block: Arc<Block>,
+        applied: List,
+    ) -> Option<Arc<Block>> {
         block.count_place(true);
         ctx.count_caller(&block, true);
         let state = State::Live;
-        let fresh = |block, entry| Mapping { block, state, applied: List::NOTHING, custom: None, entry };
+        let fresh = |block, entry| Mapping { block, state, applied, custom: None, entry };
         match self.mappings.entry(offset) {
             Entry::Vacant(place) => {
                 let entry = ctx.list_address(offset, &block);
@@ -189,12 +201,12 @@ impl Books {
         }
     }
 
-    /// A lost mapping was mapped again, without access.
-    pub(crate) fn rebuild(&mut self, ctx: Context<'_>, offset: u64) {
+    /// A lost mapping was mapped again and given access.
+    pub(crate) fn rebuild(&mut self, ctx: Context<'_>, offset: u64, applied: List) {
         let Some(mapping) = self.mappings.get_mut(&offset) else { return };
         mapping.block.count_place(true);
         mapping.entry = ctx.list_address(offset, &mapping.block);
-        (mapping.state, mapping.applied) = (State::Live, List::NOTHING);
+        (mapping.state, mapping.applied) = (State::Live, applied);
         self.lost -= 1;
     }
 

@@ -107,9 +107,11 @@ pub(crate) enum Action {
         why: Why,
         followed: bool,
     },
+    /// `to`: what it is given by the set-access that follows.
     Map {
         block: WantBlock,
         source: Source,
+        to: List,
     },
     Access {
         call: List,

@@ -210,13 +210,15 @@ impl Planner<'_> {
         custom: Option<List>,
     ) {
         let Some(range) = self.range(place, offset, block.size) else { return };
-        self.maps.push(Step { place, offset, range, entry, action: Action::Map { block, source } });
+        let to = match self.on.mode {
+            Mode::Remap => custom.unwrap_or(self.on.places[place as usize].list),
+            Mode::Map => List::NOTHING,
+        };
+        self.maps.push(Step { place, offset, range, entry, action: Action::Map { block, source, to } });
         self.stays(place, offset, block.size, entry);
-        if self.on.mode == Mode::Remap {
-            let to = custom.unwrap_or(self.on.places[place as usize].list);
-            if let Some(call) = self.on.shape.change(List::NOTHING, to) {
-                self.changed.push(Changed { place, offset, range, call, to, back: None, entry });
-            }
+        // A plain map wants nothing, so nothing changes.
+        if let Some(call) = self.on.shape.change(List::NOTHING, to) {
+            self.changed.push(Changed { place, offset, range, call, to, back: None, entry });
         }
     }
 

@@ -284,7 +284,6 @@ impl Game {
         self.check(&what);
     }
 
-    #[expect(clippy::type_complexity, reason = "what it did and what the model says")]
     fn act(&mut self, op: &Op, failing: bool) -> Option<(Result<()>, std::result::Result<(), Kind>)> {
         let (world, model) = (&mut self.world, &mut self.model);
         match op {
@@ -328,7 +327,6 @@ impl Game {
         }
     }
 
-    #[expect(clippy::type_complexity, reason = "what it did and what the model says")]
     fn act_on_maps(&mut self, op: &Op) -> Option<(Result<()>, std::result::Result<(), Kind>)> {
         match op {
             Op::Map(r, at, b) => {
@@ -385,7 +383,6 @@ impl Game {
         }
     }
 
-    #[expect(clippy::type_complexity, reason = "what it did and what the model says")]
     fn remap(
         &mut self,
         places: &[(usize, u64, Option<usize>)],

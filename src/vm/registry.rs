@@ -209,6 +209,17 @@ impl Registry {
         index
     }
 
+    /// The mapping now is one of the block of `cell`, at the same range. Only the mapping's owner calls this, so no
+    /// other writer touches the entry.
+    pub(crate) fn replace(&self, index: u32, cell: u32) {
+        if let Some(entry) = self.entries.get(index) {
+            // Start and size stay, so either cell is right for a reader under way, as long as it is not given to
+            // another block: that happens after the version has gone on.
+            entry.cell.store(cell, Ordering::Release);
+            entry.version.fetch_add(2, Ordering::Release);
+        }
+    }
+
     /// Takes a mapping off the list.
     pub(crate) fn remove(&self, range: DeviceRange, index: u32) {
         let mut writer = self.writer();
@@ -379,8 +390,13 @@ mod tests {
                 r.set_tag(cell, id * 10);
                 let mapped = range(if turn % 5 == 4 { 16 } else { 8 }, id % 3 + 1);
                 let entry = r.insert(mapped, cell);
-                r.remove(mapped, entry);
+                // Another block of that size takes its place.
+                let next = r.cell(BlockId(id + 3_000_000));
+                r.set_tag(next, (id + 3_000_000) * 10);
+                r.replace(entry, next);
                 r.free_cell(cell);
+                r.remove(mapped, entry);
+                r.free_cell(next);
             }
             stop.store(true, Ordering::Relaxed);
         });

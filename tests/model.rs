@@ -726,3 +726,41 @@ fn values_are_dropped_when_their_marks_have_passed() {
     world.device.retire_value(Box::new(reservation), vec![world.device.mark(world.stream)]);
     world.end_undrained("values");
 }
+
+#[test]
+fn an_override_does_not_outlive_the_retirement_of_its_mapping() {
+    let world = World::new(&[]);
+    world.device.remap(&[world.entry(0, 0, Some(0))], &[]).expect("mapped");
+    world.reservation(0).set_access(ByteSize::ZERO, world.granules(1), &lists()[1]).expect("overridden");
+    let gate = world.gate();
+    let entry = RetireEntry { reservation: world.reservation(0), offset: ByteSize::ZERO };
+    world.device.retire(&[entry], &[world.stream]).expect("retired");
+    let report = world.device.remap(&[world.entry(0, 0, Some(0))], &[world.stream]).expect("back");
+    let calls = (report.calls.unmap, report.calls.map, report.calls.set_access);
+    assert_eq!((calls, report.skipped), ((0, 0, 1), 0), "the peer's access is taken back");
+    let info = world.reservation(0).mappings().remove(0);
+    assert_eq!((info.access, info.overridden), (lists()[0].clone(), false));
+    drop(gate);
+    world.end("an override");
+}
+
+#[test]
+fn one_mark_serves_two_streams_and_a_stream_is_forgotten_before_it_ends() {
+    let world = World::new(&[]);
+    let other = world.host.streams().create(Ordinal(0)).expect("a stream");
+    let gate = world.gate();
+    let mark = world.device.mark(world.stream);
+    mark.wait_on(other).expect("enqueued");
+    let behind = world.device.mark(other);
+    let entry = RetireEntry { reservation: world.reservation(0), offset: ByteSize::ZERO };
+    world.device.remap(&[world.entry(0, 0, Some(0))], &[]).expect("mapped");
+    world.device.retire(&[entry], &[world.stream, other]).expect("retired");
+    world.device.forget_stream(other).expect("forgotten");
+    assert_eq!((behind.passed(), world.device.collect()), (Ok(false), 0));
+    drop(gate);
+    world.host.streams().destroy(other).expect("ended");
+    mark.wait().expect("passed");
+    assert_eq!((behind.passed(), world.device.collect()), (Ok(true), 1));
+    drop((mark, behind));
+    world.end("two streams");
+}

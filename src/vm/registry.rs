@@ -395,6 +395,10 @@ mod tests {
                 r.set_tag(next, (id + 3_000_000) * 10);
                 r.replace(entry, next);
                 r.free_cell(cell);
+                // And its cell goes to a block of another size, mapped nowhere.
+                let elsewhere = r.cell(BlockId(id + 1));
+                r.set_tag(elsewhere, (id + 1) * 10);
+                r.free_cell(elsewhere);
                 r.remove(mapped, entry);
                 r.free_cell(next);
             }

@@ -1,0 +1,1 @@
+//! To come: from slots and buffers to a layout.

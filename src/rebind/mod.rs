@@ -10,7 +10,7 @@
 
 mod binding;
 mod buffers;
-pub mod plan;
+mod plan;
 mod report;
 mod shadow;
 mod slot;

@@ -103,7 +103,7 @@ pub struct Slot {
 }
 
 /// The alignment of a shadow whose slot asks for none, in bytes.
-const DEFAULT_ALIGNMENT: Granularity = match Granularity::new(256) {
+pub(super) const DEFAULT_ALIGNMENT: Granularity = match Granularity::new(256) {
     Some(g) => g,
     None => unreachable!(),
 };
@@ -230,4 +230,55 @@ fn validate_shadows(slots: &[Slot]) -> Result<()> {
 
 fn fault(kind: Kind, hint: &'static str) -> Error {
     Error::new(kind, Operation::Bind, hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: Slot = Slot::new(ByteSize(64));
+
+    fn kind(slots: &[Slot]) -> (Kind, Option<u64>) {
+        let e = validate(slots).expect_err("a bad slot");
+        (e.kind, e.entry)
+    }
+
+    #[test]
+    fn bad_slots_are_named() {
+        let cases = [
+            (Slot::new(ByteSize::ZERO), Kind::InvalidSize),
+            (BASE.direction(Direction(3)), Kind::InvalidArgument),
+            (BASE.flags(SlotFlags(4)), Kind::InvalidArgument),
+            (Slot { space: MemorySpace(2), ..BASE }, Kind::InvalidArgument),
+            (Slot { alignment: 3, ..BASE }, Kind::Misaligned),
+            (Slot { alignment: 128, shadow_address: DevicePtr(64), ..BASE }, Kind::Misaligned),
+            (Slot { shadow_address: DevicePtr(u64::MAX), ..BASE }, Kind::OutOfRange),
+            (Slot { shadow_address: DevicePtr(64), space: MemorySpace::HOST, ..BASE }, Kind::InvalidArgument),
+            (
+                Slot { shadow_address: DevicePtr(64), ..BASE.flags(SlotFlags::REGISTERED) },
+                Kind::InvalidArgument,
+            ),
+        ];
+        for (slot, expected) in cases {
+            assert_eq!(kind(&[BASE, slot]), (expected, Some(1)), "{slot:?}");
+        }
+    }
+
+    #[test]
+    fn shadows_that_overlap_are_named() {
+        let at = |address| Slot { shadow_address: DevicePtr(address), ..BASE };
+        assert_eq!(validate(&[at(64), BASE, at(0x1000), at(128)]), Ok(()));
+        assert_eq!(kind(&[at(127), BASE, at(0x1000), at(64)]), (Kind::Overlap, Some(0)));
+    }
+
+    #[test]
+    fn no_slots_are_fine() {
+        assert_eq!(validate(&[]), Ok(()));
+    }
+
+    #[test]
+    fn alignment_is_256_unless_more_is_asked() {
+        let of = |alignment| Slot { alignment, ..BASE }.wanted_alignment().size().get();
+        assert_eq!([of(0), of(1), of(256), of(512)], [256, 256, 256, 512]);
+    }
 }

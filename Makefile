@@ -15,7 +15,7 @@ C_LINK := -L$(LIBDIR) -lgvmm -Wl,-rpath,$(LIBDIR)
 STEP_LOOP := c_examples/step_loop.c c_examples/trace.c c_examples/pattern.c
 RECORDING := $(TARGET)/$(TRACE).csv
 
-.PHONY: all demo examples library test lint bench clean
+.PHONY: all demo examples recording library test lint bench clean
 
 all: library
 
@@ -26,6 +26,8 @@ library:
 
 demo: $(LIBDIR)/step_loop $(RECORDING)
 	$(LIBDIR)/step_loop $(RECORDING)
+
+recording: $(RECORDING)
 
 examples: $(LIBDIR)/first $(LIBDIR)/shadow_copy $(LIBDIR)/step_loop
 

@@ -27,7 +27,8 @@ struct reader {
 };
 
 static bool complain(const struct reader *reader, const char *expected, const char *found) {
-    fprintf(stderr, "%s:%zu: expected %s, found '%.60s'\n", reader->path, reader->line_number, expected, found);
+    size_t line = reader->line_number == 0 ? 1 : reader->line_number;
+    fprintf(stderr, "%s:%zu: expected %s, found '%.60s'\n", reader->path, line, expected, found);
     return false;
 }
 
@@ -121,7 +122,10 @@ static bool end_step(const struct reader *reader) {
     if (trace->step_count == 0) return complain(reader, "step,slot,role,bytes,buffer", "the end of the file");
     const size_t *uses = trace->uses + (trace->step_count - 1) * trace->slot_count;
     for (size_t slot = 0; slot < trace->slot_count; slot++) {
-        if (uses[slot] == NO_BUFFER) return complain(reader, trace->slots[slot].name, "the end of the step");
+        if (uses[slot] != NO_BUFFER) continue;
+        char expected[100];
+        snprintf(expected, sizeof expected, "slot %.60s in step %zu", trace->slots[slot].name, trace->step_count - 1);
+        return complain(reader, expected, "the end of the step");
     }
     return true;
 }

@@ -180,7 +180,8 @@ impl<'a> Executor<'a> {
                 self.verified_slots += 1;
                 continue;
             }
-            let what = if saw { "the caller's buffer does not hold it" } else { "not its data at the address" };
+            let what =
+                if saw { "the caller's buffer does not hold it" } else { "not its data at the address" };
             self.first_mismatch.get_or_insert_with(|| format!("step {step}, slot {}: {what}", slot.name));
             self.mismatches += 1;
         }

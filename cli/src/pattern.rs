@@ -129,7 +129,8 @@ mod tests {
     #[test]
     fn seeds_of_other_steps_slots_and_directions_differ() {
         let seed = Seed::of_input(1, 2);
-        for other in [Seed::of_input(2, 2), Seed::of_input(1, 3), Seed::of_output(1, 2), Seed::of_input(2, 1)] {
+        for other in [Seed::of_input(2, 2), Seed::of_input(1, 3), Seed::of_output(1, 2), Seed::of_input(2, 1)]
+        {
             assert_ne!(seed, other);
         }
     }

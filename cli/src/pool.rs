@@ -37,7 +37,8 @@ impl Pool {
     }
 
     fn get(&mut self, number: u64, bytes: ByteSize) -> Result<Arc<Allocation>> {
-        let too_large = Error::new(Kind::InvalidSize, Operation::Allocate, "no device is that large").of(bytes);
+        let too_large =
+            Error::new(Kind::InvalidSize, Operation::Allocate, "no device is that large").of(bytes);
         let size = self.device.granularity().round_up(bytes).ok_or(too_large)?;
         if let Some(allocation) = self.buffers.get(&(number, size)) {
             return Ok(Arc::clone(allocation));

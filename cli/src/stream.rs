@@ -27,10 +27,10 @@ impl CommandStream {
     }
 
     /// Captures calls of `functions` as a command buffer.
-    pub(crate) fn record(&self, functions: impl Iterator<Item = HostFunction>) -> Result<CommandBuffer> {
+    pub(crate) fn record(&self, mut functions: impl Iterator<Item = HostFunction>) -> Result<CommandBuffer> {
         let streams = self.device.driver().streams();
         streams.capture_begin(self.id)?;
-        let enqueued = functions.map(|function| streams.enqueue(self.id, function)).collect::<Result<()>>();
+        let enqueued = functions.try_for_each(|function| streams.enqueue(self.id, function));
         let graph = streams.capture_end(self.id)?;
         let commands = CommandBuffer { device: Arc::clone(&self.device), graph };
         enqueued.map(|()| commands)

@@ -120,7 +120,10 @@ impl Builder {
         self.go_to_step(line.step)?;
         let slot = self.slot(line)?;
         if self.seen[slot] {
-            return Err(Unexpected::new("each slot once a step", format!("{} again", describe(&self.slots[slot]))));
+            return Err(Unexpected::new(
+                "each slot once a step",
+                format!("{} again", describe(&self.slots[slot])),
+            ));
         }
         if self.slots[slot].bytes != line.bytes {
             let expected = format!("{} bytes as in step 0", self.slots[slot].bytes);

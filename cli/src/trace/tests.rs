@@ -50,7 +50,10 @@ fn broken_recordings_name_file_line_expected_and_found() {
         ("0,a,in,4,1\n0,a,in,4,1\n", "t.csv:2: expected each slot once a step, found slot \"a\" (in) again"),
         ("0,a,in,4,1\n1,a,in,8,1\n", "t.csv:2: expected 4 bytes as in step 0, found 8"),
         ("0,a,in,4,1\n1,b,in,4,1\n", "t.csv:2: expected one of the slots of step 0, found slot \"b\" (in)"),
-        ("0,a,in,4,1\n0,b,out,4,2\n1,a,in,4,1\n2,a,in,4,1\n", "t.csv:4: expected slot \"b\" (out) in step 1, found step 2"),
+        (
+            "0,a,in,4,1\n0,b,out,4,2\n1,a,in,4,1\n2,a,in,4,1\n",
+            "t.csv:4: expected slot \"b\" (out) in step 1, found step 2",
+        ),
         (
             "0,a,in,4,1\n0,b,out,4,2\n1,a,in,4,1\n",
             "t.csv:3: expected slot \"b\" (out) in step 1, found the end of the file",

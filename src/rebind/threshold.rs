@@ -68,7 +68,8 @@ pub(super) struct Admitted {
 
 /// Lets sizes in up to `limit`, smallest first, one size together, while their sum stays within `budget` bytes.
 pub(super) fn admit(sizes: &[ByteSize], limit: Threshold, budget: u128) -> Admitted {
-    let mut sorted: Vec<u64> = sizes.iter().filter(|s| !s.is_zero() && limit.admits(**s)).map(|s| s.0).collect();
+    let mut sorted: Vec<u64> =
+        sizes.iter().filter(|s| !s.is_zero() && limit.admits(**s)).map(|s| s.0).collect();
     sorted.sort_unstable();
     let mut admitted = Admitted { threshold: Threshold::OFF, bytes: 0, cut: false };
     for group in sorted.chunk_by(|a, b| smallest(*a) == smallest(*b)) {

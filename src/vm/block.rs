@@ -1,7 +1,7 @@
 //! Physical memory.
 
-use super::shared::Shared;
 use super::Device;
+use super::shared::Shared;
 use crate::driver::{NativeBlock, Ordinal};
 use crate::error::Result;
 use crate::units::{ByteSize, Granularity};

@@ -1,12 +1,13 @@
 //! A device and everything that is asked of it.
 
+use super::shared::Shared;
 use super::{Allocation, Block, BlockId, CallCounts, Mark, Owner, Reservation};
 use crate::driver::{
-    Access, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, MemoryInfo, NativeBlock, Ordinal, Stream,
+    Access, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, MemoryInfo, NativeBlock, Ordinal,
+    Stream,
 };
 use crate::error::Result;
 use crate::units::{ByteSize, DevicePtr, Granularity};
-use super::shared::Shared;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;

@@ -106,6 +106,8 @@ const MISMATCH: u8 = 1;
 const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
+    // The library's warnings, of a variable that makes no sense for one, are for people here.
+    env_logger::Builder::from_env(env_logger::Env::new().filter_or("GVMM_LOG", "warn")).init();
     let result = match Cli::parse().command {
         Command::Steps(options) => steps(&options),
         Command::Info(options) => info(&options),

@@ -2,7 +2,7 @@
 
 use crate::costs;
 use crate::failure::{Context, Failure};
-use gvmm::config::HostConfig;
+use gvmm::config::{self, HostConfig};
 use gvmm::driver::host::{Costs, HostDriver};
 use gvmm::driver::{self, Access, AccessMode, Capabilities, Driver, DriverKind, Ordinal};
 use gvmm::vm::Device;
@@ -57,14 +57,10 @@ pub(crate) fn open_device(
     costs: CostChoice,
     peers: u32,
 ) -> Result<Arc<Device>, Failure> {
+    let kind = kind.or(config::get().driver.map(DriverKind));
     let mut host = host_config();
     host.devices = host.devices.max(peers.saturating_add(1));
-    let driver = match costs {
-        CostChoice::Environment => driver::open(kind, &host),
-        CostChoice::None => driver::open(kind, &HostConfig { costs: None, ..host }),
-        CostChoice::Table(costs) => HostDriver::new(host, Some(*costs)).map(|driver| Arc::new(driver) as _),
-    };
-    let driver: Arc<dyn Driver> = driver.during(|| "driver".into())?;
+    let driver = open_driver(kind, costs, host)?;
     let device = Device::open(driver, Ordinal(0)).during(|| "device 0".into())?;
     let needed = Capabilities::HOST_TOUCH.with(Capabilities::HOST_FUNCTIONS);
     if device.capabilities().has(needed) {
@@ -75,11 +71,31 @@ pub(crate) fn open_device(
     ))
 }
 
+fn open_driver(
+    kind: Option<DriverKind>,
+    costs: CostChoice,
+    host: HostConfig,
+) -> Result<Arc<dyn Driver>, Failure> {
+    let is_host = kind.is_none_or(|kind| kind == DriverKind::HOST);
+    match costs {
+        CostChoice::Environment => driver::open(kind, &host).during(|| "driver".into()),
+        CostChoice::None => {
+            driver::open(kind, &HostConfig { costs: None, ..host }).during(|| "driver".into())
+        }
+        CostChoice::Table(_) if !is_host => {
+            Err(Failure::new("costs are simulated on the host driver only: use --driver host"))
+        }
+        CostChoice::Table(costs) => {
+            Ok(Arc::new(HostDriver::new(host, Some(*costs)).during(|| "driver".into())?))
+        }
+    }
+}
+
 /// The access list: the device itself and `peers` further ones.
 pub(crate) fn access_list(peers: u32) -> Vec<Access> {
     (0..=peers).map(|device| Access { device: Ordinal(device), mode: AccessMode::READ_WRITE }).collect()
 }
 
 fn host_config() -> HostConfig {
-    HostConfig::default()
+    config::get().host.clone()
 }

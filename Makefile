@@ -12,7 +12,7 @@ LIBDIR := $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 CFLAGS ?= -O2
 C_WARNINGS := -std=c11 -Wall -Wextra -Wpedantic -Werror
 C_LINK := -L$(LIBDIR) -lgvmm -Wl,-rpath,$(LIBDIR)
-STEP_LOOP := c_examples/step_loop.c c_examples/trace.c c_examples/pattern.c
+STEP_LOOP := c_examples/step_loop.c c_examples/trace.c c_examples/pattern.c c_examples/cost.c
 RECORDING := $(TARGET)/$(TRACE).csv
 
 .PHONY: all demo examples recording library test lint bench clean
@@ -31,7 +31,7 @@ recording: $(RECORDING)
 
 examples: $(LIBDIR)/first $(LIBDIR)/shadow_copy $(LIBDIR)/step_loop
 
-$(LIBDIR)/step_loop: $(STEP_LOOP) c_examples/trace.h c_examples/pattern.h include/gvmm.h | library
+$(LIBDIR)/step_loop: $(STEP_LOOP) c_examples/trace.h c_examples/pattern.h c_examples/cost.h include/gvmm.h | library
 	$(CC) $(C_WARNINGS) $(CFLAGS) -Iinclude $(STEP_LOOP) $(C_LINK) -o $@
 
 $(LIBDIR)/%: c_examples/%.c include/gvmm.h | library

@@ -1,6 +1,7 @@
 /* A first program: one address that stays while the memory behind it changes.
  *
- * It runs on the host driver, where a device address can be read and written like any pointer. From the top folder:
+ * It runs on the host driver, where a device address can be read and written like any pointer. From
+ * the top folder:
  *
  *   cargo build --release
  *   ln -sf libgvmm.so target/release/libgvmm.so.0
@@ -24,14 +25,14 @@ static void check(gvmm_status status, const char *call) {
     exit(1);
 }
 
-/* Puts `block` behind the address, in place of what was there; NULL only takes that away. No stream is named to
- * wait for: nothing is running. */
+/* Puts `block` behind the address, in place of what was there; NULL only takes that away. No stream
+ * is named to wait for: nothing is running. */
 static void put(gvmm_device *device, gvmm_reservation *reservation, gvmm_block *block) {
     gvmm_remap_entry entry = {.reservation = reservation, .offset_bytes = 0, .block = block};
     gvmm_remap_report report = {.struct_size = sizeof report};
     check(gvmm_remap(device, &entry, 1, sizeof entry, NULL, 0, &report), "gvmm_remap");
-    printf("remapped: %" PRIu64 " unmap, %" PRIu64 " map, %" PRIu64 " set access\n", report.unmap_calls,
-           report.map_calls, report.set_access_calls);
+    printf("remapped: %" PRIu64 " unmap, %" PRIu64 " map, %" PRIu64 " set access\n",
+           report.unmap_calls, report.map_calls, report.set_access_calls);
 }
 
 int main(void) {

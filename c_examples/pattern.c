@@ -34,7 +34,8 @@ static bool word_matches(unsigned char *memory, uint64_t word, uint64_t size_byt
 }
 
 /* Goes through [begin, end), begin being a multiple of a word. */
-static bool each_word(unsigned char *memory, uint64_t begin, uint64_t end, uint64_t seed, word_function *function) {
+static bool each_word(unsigned char *memory, uint64_t begin, uint64_t end, uint64_t seed,
+                      word_function *function) {
     for (uint64_t at = begin; at < end; at += WORD_BYTES) {
         uint64_t size_bytes = end - at < WORD_BYTES ? end - at : WORD_BYTES;
         if (!function(memory + at, mix(seed + at), size_bytes)) return false;
@@ -42,7 +43,8 @@ static bool each_word(unsigned char *memory, uint64_t begin, uint64_t end, uint6
     return true;
 }
 
-static bool each_sample(uint64_t address, uint64_t size_bytes, uint64_t seed, word_function *function) {
+static bool each_sample(uint64_t address, uint64_t size_bytes, uint64_t seed,
+                        word_function *function) {
     /* On the host driver a device address is an address of this process. */
     unsigned char *memory = (unsigned char *)(uintptr_t)address;
     if (size_bytes <= WHOLE_BYTES) return each_word(memory, 0, size_bytes, seed, function);

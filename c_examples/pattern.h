@@ -1,7 +1,8 @@
 /* Data that depends on step, slot and position, so that stale or misplaced bytes are seen.
  *
- * Of up to 64 KiB every byte is written and checked; of more, the first and the last 64 bytes and a word in every
- * 64 KiB (a real kernel would write all of it; here that would only cost time and memory).
+ * Of up to 64 KiB every byte is written and checked; of more, the first and the last 64 bytes and a
+ * word in every 64 KiB (a real kernel would write all of it; here that would only cost time and
+ * memory).
  */
 #ifndef PATTERN_H
 #define PATTERN_H

@@ -1,7 +1,7 @@
 /* Many small copies as one: brings scattered buffers together in one place and back again.
  *
- * A copy costs the same whether it moves 4 bytes or 64 KiB, so all slices of one call go to the driver together.
- * It runs on the host driver. From the top folder:
+ * A copy costs the same whether it moves 4 bytes or 64 KiB, so all slices of one call go to the
+ * driver together. It runs on the host driver. From the top folder:
  *
  *   cargo build --release
  *   ln -sf libgvmm.so target/release/libgvmm.so.0
@@ -31,7 +31,8 @@ static unsigned char *at(uint64_t address) {
     return (unsigned char *)(uintptr_t)address;
 }
 
-/* What a kernel would do, on the stream and in order with the copies: adds one to each buffer's number. */
+/* What a kernel would do, on the stream and in order with the copies: adds one to each buffer's
+ * number. */
 static void add_one(void *user_data) {
     const uint64_t *shadow = user_data;
     for (int i = 0; i < BUFFERS; i++) at(*shadow)[i * SLICE_BYTES] += 1;
@@ -50,8 +51,10 @@ int main(void) {
     uint64_t granule = info.granularity_bytes, wanted = 2 * BUFFERS * SLICE_BYTES;
     uint64_t size_bytes = (wanted + granule - 1) / granule * granule, buffers = 0, shadow = 0;
     gvmm_allocation *buffer_memory = NULL, *shadow_memory = NULL;
-    check(gvmm_allocation_create(device, size_bytes, &buffer_memory, &buffers), "gvmm_allocation_create");
-    check(gvmm_allocation_create(device, size_bytes, &shadow_memory, &shadow), "gvmm_allocation_create");
+    check(gvmm_allocation_create(device, size_bytes, &buffer_memory, &buffers),
+          "gvmm_allocation_create");
+    check(gvmm_allocation_create(device, size_bytes, &shadow_memory, &shadow),
+          "gvmm_allocation_create");
 
     gvmm_copy_slice in[BUFFERS], out[BUFFERS];
     for (uint64_t i = 0; i < BUFFERS; i++) {
@@ -62,16 +65,19 @@ int main(void) {
     }
 
     uint32_t launches_in = 0, launches_out = 0;
-    check(gvmm_shadow_copy(device, stream, in, BUFFERS, sizeof *in, &launches_in), "gvmm_shadow_copy");
+    check(gvmm_shadow_copy(device, stream, in, BUFFERS, sizeof *in, &launches_in),
+          "gvmm_shadow_copy");
     check(gvmm_stream_host_function(stream, add_one, &shadow), "gvmm_stream_host_function");
-    check(gvmm_shadow_copy(device, stream, out, BUFFERS, sizeof *out, &launches_out), "gvmm_shadow_copy");
+    check(gvmm_shadow_copy(device, stream, out, BUFFERS, sizeof *out, &launches_out),
+          "gvmm_shadow_copy");
     check(gvmm_stream_synchronize(stream), "gvmm_stream_synchronize");
 
     int wrong = 0;
     for (uint64_t i = 0; i < BUFFERS; i++) {
         wrong += at(buffers + 2 * i * SLICE_BYTES)[0] != (unsigned char)(i + 1);
     }
-    printf("%d slices: %" PRIu32 " launch in, %" PRIu32 " out, %d wrong\n", BUFFERS, launches_in, launches_out, wrong);
+    printf("%d slices: %" PRIu32 " launch in, %" PRIu32 " out, %d wrong\n", BUFFERS, launches_in,
+           launches_out, wrong);
 
     check(gvmm_allocation_destroy(buffer_memory), "gvmm_allocation_destroy");
     check(gvmm_allocation_destroy(shadow_memory), "gvmm_allocation_destroy");

@@ -43,7 +43,8 @@ static void *grow(void *elements, size_t count, size_t element_bytes) {
     return more;
 }
 
-static bool read_number(const struct reader *reader, const char *text, const char *what, uint64_t *out) {
+static bool read_number(const struct reader *reader, const char *text, const char *what,
+                        uint64_t *out) {
     char *end = NULL;
     errno = 0;
     *out = strtoull(text, &end, 10);
@@ -69,11 +70,13 @@ static bool read_line(const struct reader *reader, char *text, struct line *out)
     *comma = '\0';
     out->name = comma + 1;
     out->is_in = strcmp(role, "in") == 0;
-    if (!out->is_in && strcmp(role, "out") != 0) return complain(reader, "the role in or out", role);
+    if (!out->is_in && strcmp(role, "out") != 0)
+        return complain(reader, "the role in or out", role);
     if (!read_number(reader, text, "a step's number", &out->step)) return false;
     if (!read_number(reader, bytes, "a number of bytes", &out->size_bytes)) return false;
     if (!read_number(reader, buffer, "a buffer's number", &out->buffer)) return false;
-    if (out->size_bytes == 0 || out->size_bytes > MAX_BYTES) return complain(reader, "1 to 2^46 bytes", bytes);
+    if (out->size_bytes == 0 || out->size_bytes > MAX_BYTES)
+        return complain(reader, "1 to 2^46 bytes", bytes);
     return true;
 }
 
@@ -106,7 +109,8 @@ static void add_slot(struct trace *trace, const struct line *line) {
 static size_t find_or_add_buffer(const struct reader *reader, const struct line *line) {
     struct trace *trace = reader->trace;
     uint64_t granule = reader->granule_bytes;
-    struct trace_buffer wanted = {line->buffer, (line->size_bytes + granule - 1) / granule * granule};
+    struct trace_buffer wanted = {line->buffer,
+                                  (line->size_bytes + granule - 1) / granule * granule};
     for (size_t i = 0; i < trace->buffer_count; i++) {
         const struct trace_buffer *buffer = &trace->buffers[i];
         if (buffer->number == wanted.number && buffer->size_bytes == wanted.size_bytes) return i;
@@ -119,12 +123,14 @@ static size_t find_or_add_buffer(const struct reader *reader, const struct line 
 /* Every slot of the step that ends here must have had its line. */
 static bool end_step(const struct reader *reader) {
     const struct trace *trace = reader->trace;
-    if (trace->step_count == 0) return complain(reader, "step,slot,role,bytes,buffer", "the end of the file");
+    if (trace->step_count == 0)
+        return complain(reader, "step,slot,role,bytes,buffer", "the end of the file");
     const size_t *uses = trace->uses + (trace->step_count - 1) * trace->slot_count;
     for (size_t slot = 0; slot < trace->slot_count; slot++) {
         if (uses[slot] != NO_BUFFER) continue;
         char expected[100];
-        snprintf(expected, sizeof expected, "slot %.60s in step %zu", trace->slots[slot].name, trace->step_count - 1);
+        snprintf(expected, sizeof expected, "slot %.60s in step %zu", trace->slots[slot].name,
+                 trace->step_count - 1);
         return complain(reader, expected, "the end of the step");
     }
     return true;
@@ -146,7 +152,8 @@ static void begin_step(struct trace *trace) {
 static bool add_to_first_step(struct reader *reader, const struct line *line) {
     struct trace *trace = reader->trace;
     if (line->step != 0) return complain(reader, "step 0 first", "another step");
-    if (find_slot(reader, line) != trace->slot_count) return complain(reader, "each slot once a step", line->name);
+    if (find_slot(reader, line) != trace->slot_count)
+        return complain(reader, "each slot once a step", line->name);
     add_slot(trace, line);
     reader->last_slot = trace->slot_count - 1;
     trace->uses = grow(trace->uses, trace->slot_count - 1, sizeof *trace->uses);
@@ -167,8 +174,10 @@ static bool add_line(struct reader *reader, const struct line *line) {
         return complain(reader, "this step or the next", "another step");
     }
     size_t slot = find_slot(reader, line);
-    if (slot == trace->slot_count) return complain(reader, "one of the slots of step 0", line->name);
-    if (trace->slots[slot].size_bytes != line->size_bytes) return complain(reader, "the size of step 0", line->name);
+    if (slot == trace->slot_count)
+        return complain(reader, "one of the slots of step 0", line->name);
+    if (trace->slots[slot].size_bytes != line->size_bytes)
+        return complain(reader, "the size of step 0", line->name);
     size_t *use = &trace->uses[(trace->step_count - 1) * trace->slot_count + slot];
     if (*use != NO_BUFFER) return complain(reader, "each slot once a step", line->name);
     *use = find_or_add_buffer(reader, line);
@@ -198,11 +207,14 @@ static bool share_each_step(const struct trace *trace, size_t one, size_t other)
     return true;
 }
 
-/* Marks an `in` as donated where the `out` of its name is always in the same buffer, and drops that `out`. */
+/* Marks an `in` as donated where the `out` of its name is always in the same buffer, and drops that
+ * `out`. */
 static void join_in_and_out(struct trace *trace, bool *dropped) {
     for (size_t in = 0; in < trace->slot_count; in++) {
         for (size_t out = 0; trace->slots[in].is_in && out < trace->slot_count; out++) {
-            if (trace->slots[out].is_in || strcmp(trace->slots[in].name, trace->slots[out].name) != 0) continue;
+            if (trace->slots[out].is_in ||
+                strcmp(trace->slots[in].name, trace->slots[out].name) != 0)
+                continue;
             dropped[out] = trace->slots[in].is_out = share_each_step(trace, in, out);
         }
     }
@@ -215,8 +227,10 @@ static void remove_dropped(struct trace *trace, const bool *dropped) {
         if (!dropped[i % old_count]) trace->uses[kept_uses++] = trace->uses[i];
     }
     for (size_t slot = 0; slot < old_count; slot++) {
-        if (dropped[slot]) free(trace->slots[slot].name);
-        else trace->slots[kept_slots++] = trace->slots[slot];
+        if (dropped[slot])
+            free(trace->slots[slot].name);
+        else
+            trace->slots[kept_slots++] = trace->slots[slot];
     }
     trace->slot_count = kept_slots;
 }

@@ -1,11 +1,12 @@
 /* Reads a recording of which buffers a compiled step binds, step after step.
  *
- * A line is `step,slot,role,bytes,buffer`: in that step the executable's argument (role `in`) or result (`out`)
- * was so many bytes long and lived in that buffer. Lines that start with # are comments.
+ * A line is `step,slot,role,bytes,buffer`: in that step the executable's argument (role `in`) or
+ * result (`out`) was so many bytes long and lived in that buffer. Lines that start with # are
+ * comments.
  *
- * A name that is both `in` and `out`, with one buffer in each step, is one slot, in and out (it was donated).
- * Otherwise the two are slots of their own. A buffer is (number, size rounded up to the granule): the numbers
- * are addresses, so one number with several sizes was several buffers.
+ * A name that is both `in` and `out`, with one buffer in each step, is one slot, in and out (it was
+ * donated). Otherwise the two are slots of their own. A buffer is (number, size rounded up to the
+ * granule): the numbers are addresses, so one number with several sizes was several buffers.
  */
 #ifndef TRACE_H
 #define TRACE_H

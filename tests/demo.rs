@@ -107,7 +107,7 @@ fn the_demo_finds_results_that_were_not_copied_out() {
     let program = tmp.join("step_loop_skip_end");
     let mut cc = command("cc");
     cc.args(["-std=c11", "-O1", "-DSTEP_LOOP_SKIP_END", "-Iinclude"]);
-    cc.args(["step_loop.c", "trace.c", "pattern.c"].map(|file| format!("c_examples/{file}")));
+    cc.args(["step_loop.c", "trace.c", "pattern.c", "cost.c"].map(|file| format!("c_examples/{file}")));
     cc.arg("-L")
         .arg(&folder)
         .args(["-lgvmm", &format!("-Wl,-rpath,{}", folder.display()), "-o"])

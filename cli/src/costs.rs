@@ -6,8 +6,8 @@ use std::path::Path;
 
 /// How the file looks, for `--help`.
 pub(crate) const HELP: &str = "\
-A file of costs is JSON, all times in microseconds. Every field may be left out; a call without a cost takes as
-long as it takes here. A cost \"by bytes\" or \"by slices\" is a number, or a table [[at, us], ...] with rising
+A file of costs is JSON, all times in microseconds. Every field may be left out; a call without a cost takes as \
+long as it takes here. A cost \"by bytes\" or \"by slices\" is a number, or a table [[at, us], ...] with rising \
 \"at\", between whose points costs are interpolated.
 
   name                        shown as \"simulated: NAME\"; the file's name if left out

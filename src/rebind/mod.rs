@@ -5,15 +5,25 @@
 //! step uses and serves them at the addresses that were recorded, or lays out anew and says
 //! [`Outcome::RecordAgain`].
 //!
-//! The deciding parts ([`slot`](Slot), [`compute_threshold`], [`plan`]) are pure: numbers in, a plan out. The
-//! engine (`binding`, `layout`, `review`, `step`) holds the state and hands plans to `vm`.
+//! One begin through the files: `binding` lets one thread in, `step` checks the call, `review` compares the
+//! buffers with those served. Where they fit, `step` waits, remaps and copies in; where not, `relayout` asks `plan`
+//! for places and `layout` for the memory behind them. The deciding parts (`slot`, `threshold`, `plan`, `ids`,
+//! `free_list`) are pure; `engine` holds the state, `shadow` the device's arena and budget.
 
 mod binding;
 mod buffers;
+mod engine;
+mod free_list;
+mod ids;
+mod layout;
 mod plan;
+mod relayout;
 mod report;
+mod review;
+mod settings;
 mod shadow;
 mod slot;
+mod step;
 mod threshold;
 
 pub use binding::{Binding, Options};

@@ -52,21 +52,26 @@ static bool read_number(const struct reader *reader, const char *text, const cha
     return is_number || complain(reader, what, text);
 }
 
-/* Cuts the last field off `text` and returns it, or NULL. */
+static size_t count_commas(const char *text) {
+    size_t count = 0;
+    for (; *text != '\0'; text++) count += *text == ',';
+    return count;
+}
+
+/* Cuts the last field off `text`, which has a comma, and returns the field. */
 static char *cut_last(char *text) {
     char *comma = strrchr(text, ',');
-    if (comma == NULL) return NULL;
     *comma = '\0';
     return comma + 1;
 }
 
 /* Splits a line. The name is all that lies between the first comma and the last three. */
 static bool read_line(const struct reader *reader, char *text, struct line *out) {
+    if (count_commas(text) < 4) return complain(reader, "step,slot,role,bytes,buffer", text);
     char *buffer = cut_last(text);
-    char *bytes = buffer == NULL ? NULL : cut_last(text);
-    char *role = bytes == NULL ? NULL : cut_last(text);
-    char *comma = role == NULL ? NULL : strchr(text, ',');
-    if (comma == NULL) return complain(reader, "step,slot,role,bytes,buffer", text);
+    char *bytes = cut_last(text);
+    char *role = cut_last(text);
+    char *comma = strchr(text, ',');
     *comma = '\0';
     out->name = comma + 1;
     out->is_in = strcmp(role, "in") == 0;

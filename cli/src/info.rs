@@ -1,13 +1,16 @@
 //! `gvmm info`: which drivers and devices there are, and why others are not.
 
 use crate::setup::{self, CAPABILITIES};
-use comfy_table::{Table, presets};
+use comfy_table::{ContentArrangement, Table, presets};
 use gvmm::driver::{Driver, DriverKind, Ordinal};
 use gvmm::units::ByteSize;
 use serde::Serialize;
 
 /// All drivers that this version knows of, in the order in which `auto` tries them.
 const KINDS: [DriverKind; 4] = [DriverKind::CUDA, DriverKind::HIP, DriverKind::LEVEL_ZERO, DriverKind::HOST];
+
+/// How wide the table may be.
+const TABLE_COLUMNS: u16 = 100;
 
 #[derive(Serialize, Debug)]
 pub(crate) struct Info {
@@ -46,6 +49,7 @@ impl Info {
     pub(crate) fn table(&self) -> String {
         let mut table = Table::new();
         table.load_style(presets::UTF8_BORDERS_ONLY);
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(TABLE_COLUMNS);
         table.set_header(["driver", "device", "memory", "granule", "capabilities or why not"]);
         for driver in &self.drivers {
             if let Some(reason) = &driver.absent {

@@ -1,9 +1,10 @@
 //! Physical memory.
 
 use super::Device;
-use super::shared::Shared;
-use crate::driver::{NativeBlock, Ordinal};
-use crate::error::Result;
+use super::cleanup::Leftover;
+use super::shared::{Shared, next_number};
+use crate::driver::{Capabilities, NativeBlock, Ordinal};
+use crate::error::{Operation, Result};
 use crate::units::{ByteSize, Granularity};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -25,13 +26,35 @@ pub struct Block {
     owned: bool,
     /// Where the address table keeps the id and the tag.
     cell: u32,
-    /// Mappings that the driver holds, pending ones included.
+    /// Mappings that the driver holds, retired ones included.
     places: AtomicU32,
     /// Mappings in reservations of [`super::Owner::Caller`], without those retired.
     callers: AtomicU32,
 }
 
 impl Block {
+    /// A block with the handle `native`, which it releases if `owned`.
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        native: NativeBlock,
+        size: ByteSize,
+        granularity: Granularity,
+        owned: bool,
+    ) -> Arc<Self> {
+        let id = BlockId(next_number());
+        Arc::new(Self {
+            cell: shared.registry.cell(id),
+            shared: Arc::clone(shared),
+            id,
+            native,
+            size,
+            granularity,
+            owned,
+            places: AtomicU32::new(0),
+            callers: AtomicU32::new(0),
+        })
+    }
+
     /// Its number.
     pub const fn id(&self) -> BlockId {
         self.id
@@ -49,18 +72,21 @@ impl Block {
 
     /// The number of its device.
     pub fn ordinal(&self) -> Ordinal {
-        todo!()
+        self.shared.calls.ordinal()
     }
 
     /// Its device, unless that was closed.
     pub fn device(&self) -> Option<Arc<Device>> {
-        todo!()
+        self.shared.open_device()
     }
 
     /// True where it is a block of `device`.
     pub fn belongs_to(&self, device: &Device) -> bool {
-        let _ = device;
-        todo!()
+        self.is_of(device.shared())
+    }
+
+    pub(crate) fn is_of(&self, shared: &Shared) -> bool {
+        std::ptr::eq(&raw const *self.shared, shared)
     }
 
     /// True where dropping it releases the memory (false: an adopted handle that is only borrowed).
@@ -76,20 +102,59 @@ impl Block {
 
     /// Sets the number that [`Device::find`] gives for it, wherever it is mapped.
     pub fn set_tag(&self, tag: u64) {
-        let _ = tag;
-        todo!()
+        self.shared.registry.set_tag(self.cell, tag);
     }
 
     /// The number that was set, 0 before.
     pub fn tag(&self) -> u64 {
-        todo!()
+        self.shared.registry.tag(self.cell)
     }
 
     /// Exports it to another process.
     ///
     /// # Errors
-    /// `Unsupported` where it was not made exportable, and the driver's.
+    /// `Unsupported` where the device cannot share, and the driver's (for a block that was not made exportable).
     pub fn export(&self) -> Result<OwnedFd> {
-        todo!()
+        self.shared.require(Capabilities::SHARING, Operation::Share, "this device cannot share blocks")?;
+        self.shared.calls.export(self.native)
+    }
+
+    pub(crate) const fn cell(&self) -> u32 {
+        self.cell
+    }
+
+    /// What its offsets must be multiples of.
+    pub(crate) const fn granularity(&self) -> Granularity {
+        self.granularity
+    }
+
+    /// Mappings of it that the driver holds.
+    pub(crate) fn places(&self) -> u32 {
+        self.places.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn count_place(&self, up: bool) {
+        count(&self.places, up);
+    }
+
+    pub(crate) fn count_caller(&self, up: bool) {
+        count(&self.callers, up);
+    }
+}
+
+fn count(counter: &AtomicU32, up: bool) {
+    if up {
+        counter.fetch_add(1, Ordering::AcqRel);
+    } else {
+        counter.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.shared.registry.free_cell(self.cell);
+        if self.owned {
+            self.shared.or_keep(self.shared.calls.release(self.native), || Leftover::Block(self.native));
+        }
     }
 }

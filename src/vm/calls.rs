@@ -106,6 +106,16 @@ pub fn thread_times() -> Times {
     TIMES.get()
 }
 
+/// Runs what is not part of the operation that happens to run it: the thread's counts and driver time stay as they
+/// were (the device's totals, and time waited, go on).
+pub(crate) fn unattributed<T>(run: impl FnOnce() -> T) -> T {
+    let (counts, driver) = (thread_counts().to_array(), TIMES.get().driver);
+    let result = run();
+    COUNTS.with(|cells| cells.iter().zip(counts).for_each(|(cell, count)| cell.set(count)));
+    TIMES.set(Times { driver, ..TIMES.get() });
+    result
+}
+
 #[derive(Clone, Copy)]
 enum Count {
     Reserve,

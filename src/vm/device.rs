@@ -1,24 +1,37 @@
 //! A device and everything that is asked of it.
 
+use super::access;
+use super::calls::{self, Calls};
+use super::cleanup::{Leftover, log_failure};
+use super::copy;
+use super::entries;
 use super::shared::Shared;
 use super::{Allocation, Block, BlockId, CallCounts, Mark, Owner, Reservation};
 use crate::driver::{
     Access, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, MemoryInfo, NativeBlock, Ordinal,
     Stream,
 };
-use crate::error::Result;
+use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr, Granularity};
+use std::any::{Any, TypeId};
+use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// One device. Everything may be called from any thread.
 ///
 /// Blocks and reservations do not keep it open: hold it for as long as anything is retired. Dropping it waits for
 /// what is retired (best effort, logged); blocks and reservations that outlive it still clean up after themselves.
-#[derive(Debug)]
 pub struct Device {
     shared: Arc<Shared>,
+    extensions: Mutex<Vec<(TypeId, Arc<dyn Any + Send + Sync>)>>,
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device").field("ordinal", &self.ordinal()).field("info", self.info()).finish()
+    }
 }
 
 /// What lies at an address.
@@ -79,23 +92,31 @@ impl Device {
     /// # Errors
     /// `NoDevice`, and the driver's.
     pub fn open(driver: Arc<dyn Driver>, ordinal: Ordinal) -> Result<Arc<Self>> {
-        let _ = (driver, ordinal);
-        todo!()
+        if ordinal.0 >= driver.device_count() {
+            let hint = "the driver has fewer devices";
+            return Err(Error::new(Kind::NoDevice, Operation::Open, hint));
+        }
+        let info = driver.device_info(ordinal)?;
+        let shared = Shared::new(Calls::new(driver, ordinal, info.capabilities), info);
+        let device = Arc::new(Self { shared, extensions: Mutex::default() });
+        // It was made just now, so the cell is empty.
+        let _ = device.shared.device.set(Arc::downgrade(&device));
+        Ok(device)
     }
 
     /// Its driver. Calls made there directly are not counted.
     pub fn driver(&self) -> &Arc<dyn Driver> {
-        todo!()
+        self.shared.calls.driver()
     }
 
     /// Its number.
     pub fn ordinal(&self) -> Ordinal {
-        todo!()
+        self.shared.calls.ordinal()
     }
 
     /// What it is.
     pub fn info(&self) -> &DeviceInfo {
-        todo!()
+        &self.shared.info
     }
 
     /// The smallest unit that it maps.
@@ -113,12 +134,12 @@ impl Device {
     /// # Errors
     /// The driver's.
     pub fn memory(&self) -> Result<MemoryInfo> {
-        todo!()
+        self.driver().memory(self.ordinal())
     }
 
     /// The driver calls made for it since it was opened, by all threads.
     pub fn counters(&self) -> CallCounts {
-        todo!()
+        self.shared.calls.totals()
     }
 
     /// Makes a block. When memory is used up, what is retired is waited for, and it is tried once more.
@@ -127,8 +148,14 @@ impl Device {
     /// `InvalidSize` for 0 or what is no multiple of the granularity, `Unsupported` without virtual memory (or
     /// sharing, for an exportable one), and the driver's.
     pub fn create_block(&self, size: ByteSize, options: CreateOptions) -> Result<Arc<Block>> {
-        let _ = (size, options);
-        todo!()
+        let granularity = self.check_size(Operation::Create, size)?;
+        if options.exportable {
+            let hint = "this device cannot share blocks";
+            self.shared.require(Capabilities::SHARING, Operation::Create, hint)?;
+        }
+        self.shared.collect();
+        let native = self.shared.with_room(|| self.shared.calls.create(size, options))?;
+        Ok(Block::new(&self.shared, native, size, granularity, true))
     }
 
     /// Takes a block that somebody else made; with `owned`, dropping it releases it.
@@ -136,8 +163,12 @@ impl Device {
     /// # Errors
     /// `InvalidArgument` for handle 0, `InvalidSize`, `Unsupported`, and the driver's check.
     pub fn adopt_block(&self, native: NativeBlock, size: ByteSize, owned: bool) -> Result<Arc<Block>> {
-        let _ = (native, size, owned);
-        todo!()
+        if native.0 == 0 {
+            return Err(Error::new(Kind::InvalidArgument, Operation::Create, "the native handle is 0"));
+        }
+        let granularity = self.check_size(Operation::Create, size)?;
+        self.shared.calls.check_native(native, size)?;
+        Ok(Block::new(&self.shared, native, size, granularity, owned))
     }
 
     /// Imports a block that another process exported.
@@ -145,8 +176,11 @@ impl Device {
     /// # Errors
     /// `InvalidSize`, `Unsupported`, and the driver's.
     pub fn import_block(&self, fd: BorrowedFd<'_>, size: ByteSize) -> Result<Arc<Block>> {
-        let _ = (fd, size);
-        todo!()
+        let granularity = self.check_size(Operation::Share, size)?;
+        self.shared.require(Capabilities::SHARING, Operation::Share, "this device cannot share blocks")?;
+        self.shared.collect();
+        let native = self.shared.with_room(|| self.shared.calls.import(fd, size))?;
+        Ok(Block::new(&self.shared, native, size, granularity, true))
     }
 
     /// Reserves addresses; an alignment below the granularity counts as the granularity. The access list is what
@@ -162,8 +196,12 @@ impl Device {
         access: &[Access],
         owner: Owner,
     ) -> Result<Arc<Reservation>> {
-        let _ = (size, alignment, access, owner);
-        todo!()
+        let granularity = self.check_size(Operation::Reserve, size)?;
+        let list = access::normalize(&self.shared.calls, Operation::Reserve, access)?;
+        let alignment = alignment.map_or(granularity, |alignment| alignment.max(granularity));
+        self.shared.collect();
+        let range = self.shared.with_room(|| self.shared.calls.reserve(size, alignment))?;
+        Ok(Reservation::new(&self.shared, range, list, owner))
     }
 
     /// Memory with an address and access, rounded up to granules; plain device memory without virtual memory.
@@ -172,8 +210,17 @@ impl Device {
     /// `InvalidSize` for 0 or too much, `Unsupported` for a list with other devices where there is no virtual
     /// memory, and those of [`Self::create_block`] and [`Self::reserve`].
     pub fn allocate(&self, size: ByteSize, access: &[Access], owner: Owner) -> Result<Arc<Allocation>> {
-        let _ = (size, access, owner);
-        todo!()
+        if !self.capabilities().has(Capabilities::VIRTUAL_MEMORY) {
+            return Allocation::plain(&self.shared, size, access);
+        }
+        if size.is_zero() {
+            return Err(Error::new(Kind::InvalidSize, Operation::Allocate, "the size is 0"));
+        }
+        let granularity = self.shared.calls.granularity(size)?;
+        let Some(size) = granularity.round_up(size) else {
+            return Err(Error::new(Kind::InvalidSize, Operation::Allocate, "the size is too large").of(size));
+        };
+        Allocation::mapped(self, size, access, owner)
     }
 
     /// Makes each place hold the block that its entry names, as one transaction over all reservations named.
@@ -191,8 +238,18 @@ impl Device {
     /// (a block would be mapped twice without aliasing). `StreamCapturing`. The driver's: then everything is as
     /// before, or, where that failed too, `RangeLost`.
     pub fn remap(&self, entries: &[RemapEntry], wait_for: &[Stream]) -> Result<RemapReport> {
-        let _ = (entries, wait_for);
-        todo!()
+        let (before, times) = (calls::thread_counts(), calls::thread_times());
+        let done = self.shared.with_room(|| entries::remap(&self.shared, entries, wait_for))?;
+        let (after, now) = (calls::thread_counts(), calls::thread_times());
+        self.shared.collect();
+        Ok(RemapReport {
+            calls: after.minus(before),
+            skipped: done.skipped,
+            mapped_bytes: ByteSize(done.mapped),
+            unmapped_bytes: ByteSize(done.unmapped),
+            waited: now.waited.saturating_sub(times.waited),
+            driver_time: now.driver.saturating_sub(times.driver),
+        })
     }
 
     /// Unmaps the mappings named once the streams in `after` have passed what is enqueued on them now (one
@@ -202,8 +259,13 @@ impl Device {
     /// # Errors
     /// With the entry to blame: `InvalidArgument`, `NotMapped`. `StreamCapturing`. Nothing has changed then.
     pub fn retire(&self, entries: &[RetireEntry], after: &[Stream]) -> Result<()> {
-        let _ = (entries, after);
-        todo!()
+        self.shared.collect();
+        let garbage = entries::retire(&self.shared, entries, after)?;
+        drop(garbage);
+        if after.is_empty() {
+            self.shared.collect();
+        }
+        Ok(())
     }
 
     /// Drops `value` once all marks have passed: at once where they have. Marks are not recorded for it: whoever
@@ -211,14 +273,14 @@ impl Device {
     /// layer, on any thread, with none of its locks held: its `Drop` must not take a lock that its owner holds
     /// while calling here.
     pub fn retire_value(&self, value: Box<dyn Send>, marks: Vec<Arc<Mark>>) {
-        let _ = (value, marks);
-        todo!()
+        self.shared.queue.push_value(&self.shared, marks.into(), value);
+        self.shared.collect();
     }
 
     /// Unmaps and drops what was retired and has passed, tries failed clean-up again, and says how many things
     /// went. Never blocks.
     pub fn collect(&self) -> usize {
-        todo!()
+        self.shared.collect()
     }
 
     /// Records all marks that retired things wait for, waits, and collects.
@@ -226,7 +288,7 @@ impl Device {
     /// # Errors
     /// The first failure; everything else was collected all the same.
     pub fn drain(&self) -> Result<()> {
-        todo!()
+        self.shared.drain()
     }
 
     /// Copies slices on a stream of this device and says how many launches that took. No slice (of more than 0
@@ -236,20 +298,20 @@ impl Device {
     /// With the slice to blame as the entry: `InvalidArgument` for NULL, `OutOfRange` for a range that wraps,
     /// `Overlap` where a destination overlaps another slice. And the driver's.
     pub fn shadow_copy(&self, stream: Stream, slices: &[CopySlice]) -> Result<u32> {
-        let _ = (stream, slices);
-        todo!()
+        if !copy::check(slices)? {
+            return Ok(0);
+        }
+        self.shared.calls.copy(stream, slices)
     }
 
     /// What is mapped at an address; takes no lock.
     pub fn find(&self, address: DevicePtr) -> Option<Found> {
-        let _ = address;
-        todo!()
+        self.shared.registry.find(address)
     }
 
     /// A mark behind everything that is enqueued on `stream` now; nothing is enqueued for it.
     pub fn mark(&self, stream: Stream) -> Arc<Mark> {
-        let _ = stream;
-        todo!()
+        self.shared.clocks.mark(stream)
     }
 
     /// Records the stream's marks that somebody holds, and forgets the stream: call it before the stream is
@@ -258,12 +320,69 @@ impl Device {
     /// # Errors
     /// As [`Mark::record`]; the stream is then still known.
     pub fn forget_stream(&self, stream: Stream) -> Result<()> {
-        let _ = stream;
-        todo!()
+        self.shared.clocks.forget(stream)
     }
 
     /// The one `T` of this device, made on first use; it goes with the device.
     pub fn extension<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
-        todo!()
+        let mut extensions = self.extensions.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = TypeId::of::<T>();
+        let known = extensions.iter().find(|(known, _)| *known == id).map(|(_, value)| Arc::clone(value));
+        if let Some(value) = known.and_then(|value| value.downcast::<T>().ok()) {
+            return value;
+        }
+        let value = Arc::new(T::default());
+        extensions.push((id, Arc::<T>::clone(&value)));
+        value
+    }
+
+    pub(crate) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Checks a size and gives what it must be, and is, a multiple of.
+    fn check_size(&self, operation: Operation, size: ByteSize) -> Result<Granularity> {
+        self.shared.require(Capabilities::VIRTUAL_MEMORY, operation, "this device has no virtual memory")?;
+        if size.is_zero() {
+            return Err(Error::new(Kind::InvalidSize, operation, "the size is 0"));
+        }
+        let granularity = self.shared.calls.granularity(size)?;
+        if !granularity.divides(size) {
+            let hint = "the size is no multiple of the granularity";
+            return Err(Error::new(Kind::InvalidSize, operation, hint).of(size));
+        }
+        Ok(granularity)
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let extensions = std::mem::take(self.extensions.get_mut().unwrap_or_else(PoisonError::into_inner));
+        drop(extensions);
+        // Values that go may retire more.
+        let mut result = self.shared.drain();
+        for _ in 0..8 {
+            if result.is_err() || self.shared.queue.len() == 0 {
+                break;
+            }
+            result = self.shared.drain();
+        }
+        log_failure("closing a device: draining what is retired", result);
+        if let Err(e) = result
+            && self.shared.queue.len() > 0
+        {
+            if matches!(e.kind, Kind::InvalidStream | Kind::DeviceLost | Kind::DeviceFault) {
+                // Nothing runs there any more.
+                let garbage = self.shared.queue.force(&self.shared);
+                self.shared.bury(garbage);
+            } else {
+                // A stream that cannot be waited for may still use them.
+                log::error!("closing a device: {} retired things stay mapped", self.shared.queue.len());
+            }
+        }
+        for timeline in self.shared.clocks.close() {
+            self.shared.keep(Leftover::Timeline(timeline));
+        }
+        self.shared.collect();
     }
 }

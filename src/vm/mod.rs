@@ -18,12 +18,17 @@
 //!
 //! No lock is held while blocks, reservations or retired values are dropped.
 
+mod access;
 mod allocation;
 mod block;
 pub mod calls;
 mod cleanup;
+mod copy;
 mod device;
+mod entries;
+mod job;
 mod mapping;
+mod plan;
 mod registry;
 mod remap;
 mod reservation;

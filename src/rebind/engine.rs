@@ -42,10 +42,18 @@ pub(super) struct Engine {
     /// Behind the last step that was begun and is over.
     pub(super) last: Option<Arc<Mark>>,
     /// What remains of earlier layouts.
-    pub(super) retired: Vec<Weak<()>>,
+    pub(super) retired: Vec<Retired>,
     pub(super) destroyed: bool,
     pub(super) tally: Tally,
     pub(super) scratch: Scratch,
+}
+
+/// An earlier layout whose memory waits for its last step.
+#[derive(Debug)]
+pub(super) struct Retired {
+    /// Dead once the memory is gone.
+    token: Weak<()>,
+    mark: Arc<Mark>,
 }
 
 /// What a binding has counted.
@@ -123,27 +131,31 @@ impl Engine {
         }
     }
 
-    /// Gives up what remains of earlier layouts and has passed.
+    /// Gives up what remains of earlier layouts and has passed. Their events are recorded now, not when they were
+    /// laid out anew: that enqueues nothing.
     pub(super) fn collect(&mut self) {
         if self.retired.is_empty() {
             return;
         }
-        if let Some(mark) = &self.last
-            && let Err(e) = mark.record()
-        {
+        if let Err(e) = self.record_retired() {
             log::debug!("what earlier layouts leave waits: {e}");
         }
         self.device.collect();
-        self.retired.retain(|token| token.strong_count() > 0);
+        self.retired.retain(|retired| retired.token.strong_count() > 0);
     }
 
-    /// Lets `layout` go once the last step has passed.
+    fn record_retired(&self) -> Result<()> {
+        self.retired.iter().try_for_each(|retired| retired.mark.record())
+    }
+
+    /// Lets `layout` go once the last step that used it has passed.
     pub(super) fn retire(&mut self, layout: Layout) {
+        let mark = self.last.as_ref().filter(|_| layout.is_in_use()).map(Arc::clone);
         let token = Arc::new(());
-        self.retired.push(Arc::downgrade(&token));
-        let marks = self.last.iter().filter(|_| layout.used).map(Arc::clone).collect();
-        self.device.retire_value(Box::new(layout.into_remains(token)), marks);
-        self.retired.retain(|token| token.strong_count() > 0);
+        if let Some(mark) = &mark {
+            self.retired.push(Retired { token: Arc::downgrade(&token), mark: Arc::clone(mark) });
+        }
+        self.device.retire_value(Box::new(layout.into_remains(token)), mark.into_iter().collect());
     }
 
     /// Unmaps what no step in flight uses.
@@ -192,9 +204,8 @@ impl Engine {
         if let Some(stream) = self.step {
             self.mark(stream);
         }
-        let waits = !self.retired.is_empty() || self.layout.as_ref().is_some_and(Layout::is_in_use);
-        // From here on the caller may destroy the stream, so the event is recorded now.
-        if let Some(Err(e)) = self.last.as_ref().filter(|_| waits).map(|mark| mark.record()) {
+        // From here on the caller may destroy the stream, so the events are recorded now.
+        if let Err(e) = self.record_retired().and_then(|()| self.record_last()) {
             if !force {
                 return Err(e.during(Operation::Destroy));
             }
@@ -205,6 +216,12 @@ impl Engine {
             self.retire(layout);
         }
         Ok(())
+    }
+
+    /// Records the last step's event, if the layout in force must wait for it.
+    fn record_last(&self) -> Result<()> {
+        let in_use = self.layout.as_ref().is_some_and(Layout::is_in_use);
+        self.last.as_ref().filter(|_| in_use).map_or(Ok(()), |mark| mark.record())
     }
 
     pub(super) fn info(&self) -> BindingInfo {

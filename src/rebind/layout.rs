@@ -5,7 +5,7 @@ use super::plan::Plan;
 use super::shadow::{Arena, Region};
 use super::slot::{Action, Slot};
 use crate::driver::{Access, CopySlice};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::units::{ByteSize, DevicePtr};
 use crate::vm::{Block, Device, Owner, RemapEntry, Reservation};
 use std::sync::Arc;
@@ -20,8 +20,8 @@ pub(super) struct Place {
     /// How many bytes that window has.
     pub(super) window: ByteSize,
     /// Of a copied slot, in [`Copies`] in and out.
-    copy_in: Option<u32>,
-    copy_out: Option<u32>,
+    pub(super) copy_in: Option<u32>,
+    pub(super) copy_out: Option<u32>,
 }
 
 /// Copies that each step makes in one direction.
@@ -148,6 +148,18 @@ impl Layout {
             .filter(|&i| self.held[i].is_some())
             .filter_map(|i| self.entry(i, None))
             .collect()
+    }
+
+    /// The slots that are mapped, in the order of their windows.
+    pub(super) fn mapped(&self) -> impl Iterator<Item = usize> {
+        (0..self.places.len()).filter(|&i| self.places[i].action == Action::MAP)
+    }
+
+    /// The failure of a copy, blaming the slot instead of the slice.
+    pub(super) fn blame(&self, e: Error, slice: impl Fn(&Place) -> Option<u32>) -> Error {
+        let slot =
+            e.entry.and_then(|at| self.places.iter().position(|p| slice(p).map(u64::from) == Some(at)));
+        Error { entry: slot.map(|i| i as u64), ..e }
     }
 
     /// True where a step may use memory of ours.

@@ -32,10 +32,11 @@ impl Engine {
         let (device, access) = (Arc::clone(&self.device), &self.options.access);
         let mut layout = Layout::build(&device, &self.slots, &plan, &offer.windows, access)?;
         let (entries, waited) = self.entries(&mut layout, &offer, buffers)?;
-        let remap = device.remap(&entries, &[]);
-        self.unsure |= remap.as_ref().is_err_and(|e| e.kind == Kind::RangeLost);
         let remapped_slots = layout.count(Action::MAP);
-        remap?;
+        if let Err(e) = device.remap(&entries, &[]) {
+            self.unsure |= e.kind == Kind::RangeLost;
+            return Err(blame(e, entries.len() - remapped_slots as usize, &layout));
+        }
         self.booking = self.booking.take().or(fresh);
         self.put_in_force(layout, offer, buffers, review);
         Ok(StepReport { changed_slots: review.changed, remapped_slots, waited, ..StepReport::default() })
@@ -121,6 +122,12 @@ impl Engine {
             None => Ok(false),
         }
     }
+}
+
+/// The failure of a remap whose first `emptied` entries emptied old windows, blaming the slot.
+fn blame(e: Error, emptied: usize, layout: &Layout) -> Error {
+    let window = e.entry.and_then(|at| (at as usize).checked_sub(emptied));
+    Error { entry: window.and_then(|at| layout.mapped().nth(at)).map(|i| i as u64), ..e }
 }
 
 /// Checks a buffer whose own address is baked or copied from.

@@ -2,7 +2,6 @@
 
 use super::buffers::Buffers;
 use super::engine::{Engine, refused};
-use super::layout::Layout;
 use super::report::{Outcome, StepReport};
 use super::review::Review;
 use crate::driver::Stream;
@@ -127,7 +126,8 @@ impl Engine {
             Ok(report) => Ok((entries.len() as u64).saturating_sub(report.skipped)),
             Err(e) => {
                 self.unsure |= e.kind == Kind::RangeLost;
-                Err(e.during(Operation::Begin))
+                let moved = e.entry.and_then(|at| self.scratch.moves.get(at as usize));
+                Err(Error { entry: moved.map(|(i, _)| u64::from(*i)), ..e })
             }
         }
     }
@@ -141,7 +141,8 @@ impl Engine {
         if layout.copies_in.count == 0 {
             return Ok(());
         }
-        device.shadow_copy(stream, &layout.copies_in.slices).map(|_| ())
+        let copied = device.shadow_copy(stream, &layout.copies_in.slices);
+        copied.map(|_| ()).map_err(|e| layout.blame(e, |place| place.copy_in))
     }
 
     /// Notes that the layout serves these buffers.
@@ -187,8 +188,9 @@ impl Engine {
     }
 
     fn copy_out(&mut self, stream: Stream, report: StepReport) -> Result<StepReport> {
-        let slices = self.layout.as_ref().map_or(&[][..], |layout: &Layout| &layout.copies_out.slices);
-        self.device.shadow_copy(stream, slices).map(|_| report).map_err(|e| e.during(Operation::End))
+        let Some(layout) = &self.layout else { return Ok(report) };
+        let copied = self.device.shadow_copy(stream, &layout.copies_out.slices);
+        copied.map(|_| report).map_err(|e| layout.blame(e, |place| place.copy_out))
     }
 
     /// Ends the step without copying out.

@@ -16,12 +16,12 @@ static uint64_t mix(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-uint64_t pattern_in(uint64_t step, uint64_t slot) {
-    return mix(mix(2 * step) + slot);
+uint64_t pattern_in(uint64_t tick, uint64_t slot) {
+    return mix(mix(2 * tick) + slot);
 }
 
-uint64_t pattern_out(uint64_t step, uint64_t slot) {
-    return mix(mix(2 * step + 1) + slot);
+uint64_t pattern_out(uint64_t tick, uint64_t slot) {
+    return mix(mix(2 * tick + 1) + slot);
 }
 
 static bool write_word(unsigned char *memory, uint64_t word, uint64_t size_bytes) {

@@ -10,9 +10,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The seed of the data that goes into a step, or comes out of it. */
-uint64_t pattern_in(uint64_t step, uint64_t slot);
-uint64_t pattern_out(uint64_t step, uint64_t slot);
+/* The seed of the data that goes into the step number `tick`, or comes out of it. */
+uint64_t pattern_in(uint64_t tick, uint64_t slot);
+uint64_t pattern_out(uint64_t tick, uint64_t slot);
 
 void pattern_write(uint64_t address, uint64_t size_bytes, uint64_t seed);
 bool pattern_matches(uint64_t address, uint64_t size_bytes, uint64_t seed);

@@ -40,7 +40,7 @@ struct function {
     uint64_t slot;
     bool is_in;
     bool is_out;
-    const uint64_t *step; /* which step runs now */
+    const uint64_t *tick; /* which step runs now */
     bool saw_its_data;
 };
 
@@ -63,6 +63,7 @@ struct run {
     uint64_t *addresses;        /* one for each slot: the baked ones */
     uint64_t generation;
     uint64_t step;
+    uint64_t tick; /* counts the steps of all runs, so that no two have the same data */
     uint64_t records;
     uint64_t verified;
     uint64_t mismatches;
@@ -144,8 +145,8 @@ static void create_binding(struct run *run, uint64_t threshold_bytes) {
 static void run_function(void *user_data) {
     struct function *f = user_data;
     f->saw_its_data =
-        !f->is_in || pattern_matches(f->address, f->size_bytes, pattern_in(*f->step, f->slot));
-    if (f->is_out) pattern_write(f->address, f->size_bytes, pattern_out(*f->step, f->slot));
+        !f->is_in || pattern_matches(f->address, f->size_bytes, pattern_in(*f->tick, f->slot));
+    if (f->is_out) pattern_write(f->address, f->size_bytes, pattern_out(*f->tick, f->slot));
 }
 
 static void record(struct run *run) {
@@ -162,7 +163,7 @@ static void record(struct run *run) {
                                               .slot = i,
                                               .is_in = slot->is_in,
                                               .is_out = slot->is_out,
-                                              .step = &run->step};
+                                              .tick = &run->tick};
         check(gvmm_stream_host_function(program->stream, run_function, &run->functions[i]),
               "gvmm_stream_host_function");
     }
@@ -179,7 +180,7 @@ static void prepare_step(struct run *run) {
         run->buffers[i] = run->program->own[trace_buffer_of(trace, run->step, i)];
         if (!trace->slots[i].is_in) continue;
         pattern_write(run->buffers[i].address, trace->slots[i].size_bytes,
-                      pattern_in(run->step, i));
+                      pattern_in(run->tick, i));
     }
 }
 
@@ -234,7 +235,7 @@ static void check_step(struct run *run) {
     const struct trace *trace = &run->program->trace;
     for (size_t i = 0; i < trace->slot_count; i++) {
         const struct trace_slot *slot = &trace->slots[i];
-        uint64_t seed = slot->is_out ? pattern_out(run->step, i) : pattern_in(run->step, i);
+        uint64_t seed = slot->is_out ? pattern_out(run->tick, i) : pattern_in(run->tick, i);
         bool saw = run->functions[i].saw_its_data;
         bool holds = pattern_matches(run->buffers[i].address, slot->size_bytes, seed);
         if (saw && holds) {
@@ -251,7 +252,8 @@ static void check_step(struct run *run) {
 /* ---- All steps with one threshold ---- */
 
 /* Returns how many slots, summed over the steps, did not hold what they should. */
-static uint64_t run_all_steps(const struct program *program, uint64_t threshold_bytes) {
+static uint64_t run_all_steps(const struct program *program, uint64_t threshold_bytes,
+                              uint64_t first_tick) {
     size_t slots = program->trace.slot_count, steps = program->trace.step_count;
     struct run run = {.program = program};
     run.buffers = allocate(slots, sizeof *run.buffers);
@@ -262,6 +264,7 @@ static uint64_t run_all_steps(const struct program *program, uint64_t threshold_
 
     create_binding(&run, threshold_bytes);
     for (run.step = 0; run.step < steps; run.step++) {
+        run.tick = first_tick + run.step;
         prepare_step(&run);
         run_step(&run, &cost);
         check_step(&run);
@@ -305,7 +308,7 @@ int main(int argc, char **argv) {
     create_buffers(&program);
     cost_print_heading(argv[1], &program.trace, &info);
     for (size_t i = 0; i < sizeof thresholds / sizeof *thresholds; i++) {
-        mismatches += run_all_steps(&program, thresholds[i]);
+        mismatches += run_all_steps(&program, thresholds[i], i * program.trace.step_count);
     }
     close_program(&program);
     if (mismatches > 0)

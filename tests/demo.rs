@@ -153,12 +153,14 @@ fn commands(example: &str) -> String {
     let comment = source.split("*/").next().expect("a first comment");
     let commands: Vec<&str> = comment.lines().filter_map(|line| line.strip_prefix(" *   ")).collect();
     let folder = library_folder();
+    let library = "\0";
     commands
         .join("\n")
         .replace("cargo build --release", "cargo build")
-        .replace("$PWD/target/release", &folder.to_string_lossy())
-        .replace("target/release", &folder.to_string_lossy())
+        .replace("$PWD/target/release", library)
+        .replace("target/release", library)
         .replace("target/", &format!("{}/", env!("CARGO_TARGET_TMPDIR")))
+        .replace(library, &folder.to_string_lossy())
 }
 
 fn run_commands_of(example: &str) -> String {

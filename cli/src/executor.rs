@@ -7,6 +7,7 @@ use crate::pool::{Pool, StepBuffers};
 use crate::stream::{CommandBuffer, CommandStream};
 use crate::trace::Trace;
 use gvmm::driver::{Access, HostFunction};
+use gvmm::error::{Error, Result};
 use gvmm::rebind::{Binding, BindingInfo, Direction, Options, Outcome, Slot, StepReport, Threshold};
 use gvmm::units::{ByteSize, DevicePtr};
 use gvmm::vm::Device;
@@ -40,16 +41,27 @@ pub(crate) fn run(
     threshold: Threshold,
     access: &[Access],
     progress: impl Fn(),
-) -> Result<Measured, Failure> {
+) -> std::result::Result<Measured, Failure> {
     let mut executor = Executor::new(device, trace, threshold, access)?;
     let mut steps = Vec::new();
     for step in 0..trace.steps.len() {
-        steps.push(executor.run_step(step).during(|| format!("step {step}"))?);
+        steps.push(executor.run_step(step).map_err(|error| in_step(trace, step, error))?);
         progress();
     }
-    let info = executor.binding.info().during(|| "binding".into())?;
+    let info = executor.binding.info().during("binding")?;
     let Executor { verified_slots, mismatches, first_mismatch, .. } = executor;
     Ok(Measured { info, steps, verified_slots, mismatches, first_mismatch })
+}
+
+/// Names the step, and the slot where one is to blame.
+fn in_step(trace: &Trace, step: usize, mut error: Error) -> Failure {
+    let slot = error.entry.and_then(|entry| trace.slots.get(usize::try_from(entry).ok()?));
+    let place = match slot {
+        Some(slot) => format!("step {step}, slot {}", slot.name),
+        None => format!("step {step}"),
+    };
+    error.entry = error.entry.filter(|_| slot.is_none());
+    Failure::of_call(&place, &error)
 }
 
 /// What the functions of the command buffer and the executor share.
@@ -81,9 +93,9 @@ impl<'a> Executor<'a> {
         trace: &'a Trace,
         threshold: Threshold,
         access: &[Access],
-    ) -> Result<Self, Failure> {
+    ) -> std::result::Result<Self, Failure> {
         let options = Options { threshold, free: None, access: access.to_vec() };
-        let binding = Binding::new(device, slots(trace), options).during(|| "binding".into())?;
+        let binding = Binding::new(device, slots(trace), options).during("binding")?;
         let shared = Shared {
             step: AtomicUsize::new(0),
             filler: trace.slots.iter().map(|_| AtomicUsize::new(0)).collect(),
@@ -93,7 +105,7 @@ impl<'a> Executor<'a> {
             trace,
             binding,
             commands: None,
-            stream: CommandStream::new(device).during(|| "stream".into())?,
+            stream: CommandStream::new(device).during("stream")?,
             pool: Pool::new(device, access),
             shared: Arc::new(shared),
             generation: 0,
@@ -103,7 +115,7 @@ impl<'a> Executor<'a> {
         })
     }
 
-    fn run_step(&mut self, step: usize) -> gvmm::error::Result<StepCost> {
+    fn run_step(&mut self, step: usize) -> Result<StepCost> {
         let buffers = self.pool.of_step(self.trace, step)?;
         self.fill_inputs(step, &buffers);
         let started = Instant::now();
@@ -131,7 +143,7 @@ impl<'a> Executor<'a> {
     }
 
     /// Begins until the step starts, and records whenever the binding asks for that.
-    fn begin(&mut self, buffers: &StepBuffers) -> gvmm::error::Result<StepReport> {
+    fn begin(&mut self, buffers: &StepBuffers) -> Result<StepReport> {
         loop {
             match self.binding.begin(self.stream.id(), buffers, self.generation)? {
                 (Outcome::Started, report) => return Ok(report),
@@ -141,7 +153,7 @@ impl<'a> Executor<'a> {
     }
 
     /// Records the command buffer with the binding's addresses: a function for each slot.
-    fn record(&mut self) -> gvmm::error::Result<()> {
+    fn record(&mut self) -> Result<()> {
         let mut addresses = vec![DevicePtr::NULL; self.trace.slots.len()];
         self.generation = self.binding.addresses(&mut addresses)?;
         let functions = addresses.iter().enumerate().map(|(slot, &address)| self.function(slot, address));
@@ -166,7 +178,7 @@ impl<'a> Executor<'a> {
         })
     }
 
-    fn launch(&self) -> gvmm::error::Result<()> {
+    fn launch(&self) -> Result<()> {
         self.commands.as_ref().map_or(Ok(()), |commands| commands.launch(&self.stream))
     }
 
@@ -196,4 +208,38 @@ fn slots(trace: &Trace) -> Vec<Slot> {
         (false, true) => Direction::OUT,
     };
     trace.slots.iter().map(|slot| Slot::new(ByteSize(slot.bytes)).direction(direction(slot))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::setup::{CostChoice, open_device};
+    use gvmm::driver::DriverKind;
+
+    fn slot(name: &str, is_in: bool, is_out: bool) -> crate::trace::Slot {
+        crate::trace::Slot { name: name.into(), bytes: 100_000, is_in, is_out }
+    }
+
+    #[test]
+    fn wrong_data_in_the_callers_buffers_is_found() {
+        let slots = vec![slot("in", true, false), slot("out", false, true), slot("both", true, true)];
+        let trace = Trace { name: "t".into(), slots, steps: vec![vec![1, 2, 3], vec![2, 1, 3]] };
+        let device = open_device(Some(DriverKind::HOST), CostChoice::None, 0).expect("the host driver");
+        for threshold in [Threshold::OFF, Threshold(1 << 20)] {
+            let mut executor = Executor::new(&device, &trace, threshold, &[]).expect("an executor");
+            for step in 0..2 {
+                executor.run_step(step).expect("a step");
+            }
+            assert_eq!((executor.verified_slots, executor.mismatches), (6, 0));
+            let buffers = executor.pool.of_step(&trace, 1).expect("the buffers of step 1");
+            buffers.memory(1, 100_000).write(Seed::of_output(0, 1));
+            executor.check(1, &buffers);
+            assert_eq!((executor.verified_slots, executor.mismatches), (8, 1));
+            executor.shared.saw[2].store(false, Ordering::Release);
+            executor.check(1, &buffers);
+            assert_eq!((executor.verified_slots, executor.mismatches), (9, 3));
+            let first = "step 1, slot out: the caller's buffer does not hold it";
+            assert_eq!(executor.first_mismatch.as_deref(), Some(first));
+        }
+    }
 }

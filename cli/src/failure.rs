@@ -1,5 +1,6 @@
 //! Why the program cannot go on, in words.
 
+use gvmm::error::Error;
 use std::fmt;
 
 /// A message for people, and why it came to this.
@@ -26,13 +27,20 @@ impl From<crate::trace::TraceError> for Failure {
     }
 }
 
-/// Says what was being done when a call failed.
-pub(crate) trait Context<T> {
-    fn during(self, what: impl FnOnce() -> String) -> Result<T, Failure>;
+impl Failure {
+    /// A failed call, with what was being done.
+    pub(crate) fn of_call(what: &str, error: &Error) -> Self {
+        Self(format!("{what}: {error} ({:?})", error.kind))
+    }
 }
 
-impl<T, E: fmt::Display> Context<T> for Result<T, E> {
-    fn during(self, what: impl FnOnce() -> String) -> Result<T, Failure> {
-        self.map_err(|error| Failure(format!("{}: {error}", what())))
+/// Says what was being done when a call failed.
+pub(crate) trait Context<T> {
+    fn during(self, what: &str) -> Result<T, Failure>;
+}
+
+impl<T> Context<T> for Result<T, Error> {
+    fn during(self, what: &str) -> Result<T, Failure> {
+        self.map_err(|error| Failure::of_call(what, &error))
     }
 }

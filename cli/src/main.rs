@@ -12,7 +12,7 @@ mod stream;
 mod trace;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use failure::{Context, Failure};
+use failure::Failure;
 use gvmm::driver::DriverKind;
 use gvmm::rebind::Threshold;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -160,11 +160,14 @@ fn progress_bar(steps: u64, hidden: bool) -> ProgressBar {
 }
 
 fn print<T: Serialize>(json: bool, value: &T, table: impl Fn(&T) -> String) -> Result<(), Failure> {
-    let text =
-        if json { serde_json::to_string_pretty(value).during(|| "JSON".into())? } else { table(value) };
+    let text = if json {
+        serde_json::to_string_pretty(value).map_err(|error| Failure::new(error.to_string()))?
+    } else {
+        table(value)
+    };
     match writeln!(std::io::stdout(), "{text}") {
         // Whoever reads may have seen enough.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        result => result.during(|| "standard output".into()),
+        result => result.map_err(|error| Failure::new(format!("standard output: {error}"))),
     }
 }

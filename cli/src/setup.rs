@@ -61,7 +61,7 @@ pub(crate) fn open_device(
     let mut host = host_config();
     host.devices = host.devices.max(peers.saturating_add(1));
     let driver = open_driver(kind, costs, host)?;
-    let device = Device::open(driver, Ordinal(0)).during(|| "device 0".into())?;
+    let device = Device::open(driver, Ordinal(0)).during("device 0")?;
     let needed = Capabilities::HOST_TOUCH.with(Capabilities::HOST_FUNCTIONS);
     if device.capabilities().has(needed) {
         return Ok(device);
@@ -78,16 +78,12 @@ fn open_driver(
 ) -> Result<Arc<dyn Driver>, Failure> {
     let is_host = kind.is_none_or(|kind| kind == DriverKind::HOST);
     match costs {
-        CostChoice::Environment => driver::open(kind, &host).during(|| "driver".into()),
-        CostChoice::None => {
-            driver::open(kind, &HostConfig { costs: None, ..host }).during(|| "driver".into())
-        }
+        CostChoice::Environment => driver::open(kind, &host).during("driver"),
+        CostChoice::None => driver::open(kind, &HostConfig { costs: None, ..host }).during("driver"),
         CostChoice::Table(_) if !is_host => {
             Err(Failure::new("costs are simulated on the host driver only: use --driver host"))
         }
-        CostChoice::Table(costs) => {
-            Ok(Arc::new(HostDriver::new(host, Some(*costs)).during(|| "driver".into())?))
-        }
+        CostChoice::Table(costs) => Ok(Arc::new(HostDriver::new(host, Some(*costs)).during("driver")?)),
     }
 }
 

@@ -7,11 +7,11 @@ CC ?= cc
 PROFILE ?= release
 TRACE ?= llama_donate
 
-TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
+TARGET := $(or $(CARGO_TARGET_DIR),target)
 LIBDIR := $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 CFLAGS ?= -O2
 C_WARNINGS := -std=c11 -Wall -Wextra -Wpedantic -Werror
-C_LINK := -L$(LIBDIR) -lgvmm -Wl,-rpath,$(LIBDIR)
+C_LINK := -L$(LIBDIR) -lgvmm -Wl,-rpath,$(abspath $(LIBDIR))
 STEP_LOOP := c_examples/step_loop.c c_examples/trace.c c_examples/pattern.c c_examples/cost.c
 RECORDING := $(TARGET)/$(TRACE).csv
 

@@ -12,6 +12,7 @@ use super::{Block, Reservation, remap};
 use crate::driver::Stream;
 use crate::error::{Error, Kind, Result};
 use crate::units::DeviceRange;
+use std::borrow::Cow;
 use std::sync::{Arc, MutexGuard};
 
 /// The block of an entry.
@@ -85,6 +86,19 @@ impl Job<'_> {
         Ok(())
     }
 
+    /// The wants with what their blocks' counts are now; they matter without aliasing only, where nobody else maps
+    /// meanwhile.
+    fn wants_now(&self) -> Cow<'_, [Want]> {
+        if self.shared.shape.aliasing {
+            return Cow::Borrowed(self.wants);
+        }
+        let now = |want: &Want| {
+            let block = want.block.and_then(|_| (self.block)(want.entry));
+            Want { block: block.as_deref().map(want_block), ..*want }
+        };
+        self.wants.iter().map(now).collect()
+    }
+
     fn plan(&self, books: &[MutexGuard<'_, Books>], places: &[Place]) -> Result<Plan> {
         let mut held = Vec::with_capacity(self.wants.len());
         let mut strays = Vec::new();
@@ -105,8 +119,8 @@ impl Job<'_> {
                 idle: s.idle,
             }));
         }
-        let (mode, shape) = (self.mode, self.shared.shape);
-        remap::plan(&Snapshot { mode, shape, places, wants: self.wants, held: &held, strays: &strays })
+        let (mode, shape, wants) = (self.mode, self.shared.shape, &self.wants_now());
+        remap::plan(&Snapshot { mode, shape, places, wants, held: &held, strays: &strays })
     }
 }
 
@@ -260,6 +274,9 @@ impl Commit<'_, '_> {
             let context = self.reservations[step.place as usize].context();
             self.books[step.place as usize].lose(context, step.offset, still_mapped.then_some(true));
         }
+        for &(place, all) in &failure.given {
+            self.given(place, if all { &[] } else { &plan.steps[..failure.made] });
+        }
         for &(place, range) in &failure.unsettled {
             self.unsettled(place as usize, range);
         }
@@ -275,6 +292,21 @@ impl Commit<'_, '_> {
         let hint =
             "undoing failed too: the entries are unmapped, their blocks kept; the next remap rebuilds them";
         Error { kind: Kind::RangeLost, hint, ..failure.error }.at(lost.start(), lost.size())
+    }
+
+    /// The whole reservation was given its list; what these steps unmapped came back later, without.
+    fn given(&mut self, place: u32, steps: &[Step]) {
+        let books = &mut self.books[place as usize];
+        let list = Arc::clone(&books.list);
+        let unmapped = |offset: u64| {
+            let unmaps = |s: &Step| matches!(s.action, Action::Unmap { why: Why::Replaced { .. }, .. });
+            steps.iter().any(|s| s.place == place && s.offset == offset && unmaps(s))
+        };
+        for (offset, mapping) in books.mappings.iter_mut().filter(|(_, m)| !m.is_lost()) {
+            if !unmapped(*offset) {
+                mapping.applied = Some(Arc::clone(&list));
+            }
+        }
     }
 
     /// The access of these mappings is not what the books say: they are lost, and work may still be using them.

@@ -1,7 +1,7 @@
 //! The planner against small pictures of books and entries. One granule is one byte here.
 
-use super::*;
 use super::super::plan::{Place, StrayAt};
+use super::*;
 use crate::driver::{Access, AccessMode, NativeBlock, Ordinal};
 use crate::units::DevicePtr;
 
@@ -110,9 +110,13 @@ fn an_override_stays_with_its_mapping_and_goes_with_its_unmapping() {
     let plan = run(&[want(0, Some(block(1, 4)))], std::slice::from_ref(&custom)).expect("a plan");
     assert_eq!(plan.skipped, 1);
     let plan = run(&[want(0, Some(block(2, 4)))], &[custom]).expect("a plan");
-    let Some(Step { action: Action::Access { call, .. }, .. }) = plan.steps.last() else { panic!("{plan:?}") };
+    let Some(Step { action: Action::Access { call, .. }, .. }) = plan.steps.last() else {
+        panic!("{plan:?}")
+    };
     assert_eq!(*call, own());
-    let Action::Unmap { why: Why::Replaced { restore }, .. } = &plan.steps[0].action else { panic!("{plan:?}") };
+    let Action::Unmap { why: Why::Replaced { restore }, .. } = &plan.steps[0].action else {
+        panic!("{plan:?}")
+    };
     assert_eq!(*restore, Some(both()));
 }
 
@@ -128,7 +132,10 @@ fn the_final_state_must_not_overlap() {
     assert_eq!(words(&plan), ["-4", "+0:1", "=0..8"]);
     // Into the middle of a mapping that starts before.
     let before = live(0, block(9, 8));
-    assert_eq!(kind(run(&[want(4, Some(block(1, 4)))], std::slice::from_ref(&before))), (Kind::AlreadyMapped, Some(4)));
+    assert_eq!(
+        kind(run(&[want(4, Some(block(1, 4)))], std::slice::from_ref(&before))),
+        (Kind::AlreadyMapped, Some(4))
+    );
     assert_eq!(kind(run(&[want(4, None)], &[before])), (Kind::PartialMapping, Some(4)));
 }
 
@@ -146,6 +153,10 @@ fn a_retired_mapping_comes_back_or_makes_room() {
     assert_eq!(words(&plan), ["-4", "+0:2", "=0..6"]);
     let plan = run(&[want(6, Some(block(2, 6)))], std::slice::from_ref(&retired)).expect("a plan");
     assert_eq!(words(&plan), ["-4", "+6:2", "=6..12"]);
+    // Named without a block, and covered from before.
+    let plan =
+        run(&[want(2, Some(block(2, 6))), want(4, None)], std::slice::from_ref(&retired)).expect("a plan");
+    assert_eq!(words(&plan), ["-4", "+2:2", "=2..8"]);
     // Not named with a block: it goes by itself.
     let plan = run(&[want(4, None)], &[retired]).expect("a plan");
     assert_eq!((words(&plan).len(), plan.skipped), (0, 1));
@@ -183,9 +194,13 @@ fn strays_go_first() {
     let wants = [want(0, Some(block(1, 4)))];
     let places = [place(0)];
     let mode = Mode::Remap;
-    let mut snapshot = Snapshot { mode, shape: SHAPE, places: &places, wants: &wants, held: &[], strays: &[stray] };
+    let mut snapshot =
+        Snapshot { mode, shape: SHAPE, places: &places, wants: &wants, held: &[], strays: &[stray] };
     let plan_idle = plan(&snapshot).expect("a plan");
-    assert_eq!((words(&plan_idle), plan_idle.waits), (vec!["-0".into(), "+0:1".into(), "=0..4".into()], false));
+    assert_eq!(
+        (words(&plan_idle), plan_idle.waits),
+        (vec!["-0".into(), "+0:1".into(), "=0..4".into()], false)
+    );
     let busy = [StrayAt { idle: false, ..stray }];
     snapshot.strays = &busy;
     assert!(plan(&snapshot).expect("a plan").waits);

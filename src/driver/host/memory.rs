@@ -87,26 +87,55 @@ impl Memory {
             let hint = "the alignment must be a granule at least";
             return Err(Error::new(Kind::Misaligned, Operation::Reserve, hint).of(size));
         }
+        self.book_map(Operation::Reserve).map_err(|e| e.of(size))?;
+        match Window::reserve(size.0, alignment.size().0) {
+            Ok(window) => {
+                let range = window.range();
+                self.write().space.insert(Region::Reserved(Reserved::new(window)));
+                Ok(range)
+            }
+            Err(errno) => {
+                self.write().maps.book(-1);
+                Err(errno.error(Operation::Reserve, Kind::OutOfAddressSpace).of(size))
+            }
+        }
+    }
+
+    /// Books one mapping of the process, before it is made outside the lock.
+    pub(super) fn book_map(&self, operation: Operation) -> Result<()> {
         let mut books = self.write();
-        books.maps.check(1, Operation::Reserve).map_err(|e| e.of(size))?;
-        let window = Window::reserve(size.0, alignment.size().0)
-            .map_err(|e| e.error(Operation::Reserve, Kind::OutOfAddressSpace).of(size))?;
-        let range = window.range();
-        books.space.insert(Region::Reserved(Reserved::new(window)));
+        books.maps.check(1, operation)?;
         books.maps.book(1);
-        Ok(range)
+        Ok(())
     }
 
     pub(super) fn free(&self, range: DeviceRange) -> Result<()> {
         self.needs_virtual_memory(Operation::Free)?;
         let mut books = self.write();
         let reserved = books.space.take_reserved(range)?;
-        if let Err((window, errno)) = reserved.window.close() {
+        if let Err((window, errno)) = self.close(reserved.window) {
             books.space.insert(Region::Reserved(Reserved::new(window)));
             return Err(at(errno, Operation::Free, range));
         }
         books.maps.book(-1);
         Ok(())
+    }
+
+    /// Gives addresses back; on a failure nothing has changed.
+    pub(super) fn close(&self, window: Window) -> std::result::Result<(), (Window, Errno)> {
+        let mut window = Some(window);
+        let mut close = || match window.take().map(Window::close) {
+            Some(Err((kept, errno))) => {
+                window = Some(kept);
+                Err(errno)
+            }
+            _ => Ok(()),
+        };
+        let closed = self.store.freeing(&mut close);
+        match (closed, window) {
+            (Err(errno), Some(window)) => Err((window, errno)),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn map(&self, range: DeviceRange, handle: NativeBlock) -> Result<()> {
@@ -141,7 +170,8 @@ impl Memory {
         let mut books = self.write();
         let reserved = books.space.reserved(range, Operation::Unmap)?;
         let mapping = reserved.exactly(range)?;
-        reserved.window.clear(range).map_err(|e| at(e, Operation::Unmap, range))?;
+        let cleared = self.store.freeing(|| reserved.window.clear(range));
+        cleared.map_err(|e| at(e, Operation::Unmap, range))?;
         let growth = reserved.remove(range);
         books.maps.book(growth);
         let gone = books.blocks.unmapped(mapping.block);

@@ -4,6 +4,9 @@
 //! and touches, through copies on its streams, only what it has access to. The host itself can touch what any
 //! device can; elsewhere it faults. Everything that is outside the driver's own memory is the process's, and
 //! copies read and write it as it is.
+//!
+//! Memory is committed when it is first touched. Where the machine then has none left, the system ends the process,
+//! as with any memory; give `GVMM_HOST_MEMORY` a figure that the machine can hold.
 
 mod access;
 mod blocks;
@@ -17,6 +20,7 @@ mod plain;
 mod protect;
 mod shape;
 mod space;
+mod spare;
 mod store;
 mod stream;
 mod streams;

@@ -22,31 +22,40 @@ impl Memory {
         let mut books = self.write();
         books.maps.check(1, Operation::Allocate).map_err(|e| e.of(size))?;
         books.blocks.charge(device, charge, Operation::Allocate)?;
-        let window = match Window::anonymous(bytes, Prot::ReadWrite) {
-            Ok(window) => window,
+        books.maps.book(1);
+        drop(books);
+        match Window::anonymous(bytes, Prot::ReadWrite) {
+            Ok(window) => Ok(self.enter(window, device, charge)),
             Err(errno) => {
-                books.blocks.refund(device, charge);
-                return Err(errno.error(Operation::Allocate, Kind::OutOfHostMemory).of(size));
+                self.forget(device, charge);
+                Err(errno.error(Operation::Allocate, Kind::OutOfHostMemory).of(size))
             }
-        };
+        }
+    }
+
+    fn enter(&self, window: Window, device: Ordinal, charge: ByteSize) -> DevicePtr {
         self.shape.huge.advise(&window);
         let everyone = !self.has(Capabilities::DEVICE_ACCESS);
         let rights = if everyone { Rights::everyone(self.shape.devices) } else { Rights::all_for(device) };
         let address = window.range().start();
-        books.space.insert(Region::Plain(Plain { window, device, charge, rights }));
-        books.maps.book(1);
-        Ok(address)
+        self.write().space.insert(Region::Plain(Plain { window, device, charge, rights }));
+        address
+    }
+
+    fn forget(&self, device: Ordinal, charge: ByteSize) {
+        let mut books = self.write();
+        books.maps.book(-1);
+        books.blocks.refund(device, charge);
     }
 
     pub(super) fn deallocate(&self, device: Ordinal, address: DevicePtr) -> Result<()> {
-        let mut books = self.write();
-        let Plain { window, device, charge, rights } = books.space.take_plain(device, address)?;
-        if let Err((window, errno)) = window.close() {
-            books.space.insert(Region::Plain(Plain { window, device, charge, rights }));
+        let Plain { window, device, charge, rights } = self.write().space.take_plain(device, address)?;
+        // Outside the lock, since it takes long where much was touched. Nobody gets the addresses before.
+        if let Err((window, errno)) = self.close(window) {
+            self.write().space.insert(Region::Plain(Plain { window, device, charge, rights }));
             return Err(errno.error(Operation::Deallocate, Kind::OutOfHostMemory).at(address, charge));
         }
-        books.maps.book(-1);
-        books.blocks.refund(device, charge);
+        self.forget(device, charge);
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use super::blocks::Gone;
 use super::memory::{Memory, check_size};
+use super::spare::Spare;
 use super::sys::{Errno, MemFile};
 use crate::driver::{Capabilities, CreateOptions, NativeBlock, Ordinal, unsupported};
 use crate::error::{Kind, Operation, Result};
@@ -18,15 +19,26 @@ pub(super) struct Store {
     file: MemFile,
     size: AtomicU64,
     growing: Mutex<()>,
+    spare: Spare,
 }
 
 impl Store {
     pub(super) fn new() -> std::result::Result<Self, Errno> {
-        Ok(Self { file: MemFile::new()?, size: AtomicU64::new(0), growing: Mutex::new(()) })
+        let file = MemFile::new()?;
+        let spare = Spare::new(&file);
+        Ok(Self { file, size: AtomicU64::new(0), growing: Mutex::new(()), spare })
     }
 
     pub(super) const fn file(&self) -> &MemFile {
         &self.file
+    }
+
+    /// Does what frees addresses or memory, even where the process holds as many mappings as it may.
+    pub(super) fn freeing<R>(
+        &self,
+        run: impl FnMut() -> std::result::Result<R, Errno>,
+    ) -> std::result::Result<R, Errno> {
+        self.spare.help(&self.file, run)
     }
 
     /// Makes the large file at least `end` bytes long.

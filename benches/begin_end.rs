@@ -7,12 +7,13 @@ use gvmm::driver::{
     MemoryInfo, NativeBlock, Ordinal, Stream, Streams, TimelineId, unsupported,
 };
 use gvmm::error::{Operation, Result};
-use gvmm::rebind::{Binding, Buffer, Buffers, Options, Outcome, Slot, Threshold};
+use gvmm::rebind::{Binding, Buffer, Buffers, Options, Outcome, Slot, StepReport, Threshold};
 use gvmm::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
 use gvmm::vm::{Block, Device};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 const MIB2: u64 = 2 << 20;
 const STREAM: Stream = Stream(1);
@@ -200,19 +201,34 @@ fn binding(device: &Arc<Device>, slots: usize, bytes: u64, threshold: Threshold,
     binding
 }
 
+/// Prints the medians of what begin and end took beside driver calls and waits; gives the last reports.
+fn own_times(name: &str, run: &mut impl FnMut() -> [(StepReport, Duration); 2]) -> [StepReport; 2] {
+    let mut times = [Vec::new(), Vec::new()];
+    let mut last = [StepReport::default(); 2];
+    for _ in 0..200 {
+        for (i, (report, took)) in run().into_iter().enumerate() {
+            times[i].push(took.saturating_sub(report.driver_time).saturating_sub(report.wait_time));
+            last[i] = report;
+        }
+    }
+    times.iter_mut().for_each(|times| times.sort_unstable());
+    println!("{name}: own time, median: begin {:?}, end {:?}", times[0][100], times[1][100]);
+    last
+}
+
 /// Times begin and end over `steps` in turn, and prints their driver calls.
 fn measure(c: &mut Criterion, name: &str, binding: &Binding, steps: &[Step]) {
     let mut turn = 0;
     let mut run = || {
         turn = (turn + 1) % steps.len();
+        let start = Instant::now();
         let (outcome, begun) = binding.begin(STREAM, &steps[turn], 1).expect("begin");
         assert_eq!(outcome, Outcome::Started);
-        (begun, binding.end().expect("end"))
+        let middle = Instant::now();
+        let ended = binding.end().expect("end");
+        [(begun, middle - start), (ended, middle.elapsed())]
     };
-    for _ in 0..4 {
-        run();
-    }
-    let (begun, ended) = run();
+    let [begun, ended] = own_times(name, &mut run);
     println!("{name}: {} changed; begin {:?}", begun.changed_slots, begun.calls);
     println!("{name}: end {:?}", ended.calls);
     let mut group = c.benchmark_group("begin_end");

@@ -4,11 +4,11 @@
 mod rebind_support;
 
 use gvmm::config::HostConfig;
-use gvmm::driver::testing::Live;
+use gvmm::driver::testing::{Call, Live};
 use gvmm::error::{Error, Kind, Operation, Result};
 use gvmm::rebind::{Action, Binding, Direction, Outcome, Slot, SlotFlags, Threshold, shadow_budget};
 use gvmm::units::{ByteSize, DevicePtr};
-use rebind_support::{Given, Home, World, addresses, fill, holds, read};
+use rebind_support::{Given, Home, World, addresses, begin, fill, holds, read};
 
 const MIB2: u64 = 2 << 20;
 const INJECTED: Error = Error::new(Kind::DriverError, Operation::None, "injected");
@@ -174,4 +174,63 @@ fn each_driver_call_may_fail_twice() {
 fn each_driver_call_may_fail_without_joint_copies_and_ranges() {
     let caps_off = ["joint_copies", "joined_access", "range_access"].map(String::from).to_vec();
     fail_each_call(&HostConfig { memory: 1 << 40, caps_off, ..HostConfig::default() }, 1);
+}
+
+/// One mapped and one copied slot over two sets of homes, after a step on the first.
+fn started(world: &World) -> (Binding, [Given; 2], [DevicePtr; 2], [Home; 4]) {
+    let homes = [MIB2; 4].map(|size| world.home(size));
+    let given = [Given::of(&[&homes[0], &homes[1]]), Given::of(&[&homes[2], &homes[3]])];
+    homes.iter().zip(1..).for_each(|(home, seed)| fill(home.address(), SLOTS[2].bytes, seed));
+    let binding = world.binding(vec![SLOTS[0], SLOTS[2]], Threshold(4096));
+    begin(&binding, world.stream, &given[0]).expect("begin");
+    binding.abort().expect("abort");
+    let at = addresses(&binding, 2);
+    (binding, given, [at[0], at[1]], homes)
+}
+
+/// The next step on the first set sees the first set's data.
+fn check_first(world: &World, binding: &Binding, given: &Given, at: [DevicePtr; 2]) {
+    begin(binding, world.stream, given).expect("as before");
+    world.synchronize();
+    assert!(holds(at[0], SLOTS[2].bytes, 1) && holds(at[1], SLOTS[2].bytes, 2));
+    binding.end().expect("end");
+}
+
+#[test]
+fn after_a_failed_begin_the_earlier_buffers_still_work() {
+    let world = World::new();
+    let (binding, given, at, _homes) = started(&world);
+    world.fault.fail(Some(Call::COPY), 1, 1, INJECTED);
+    let e = binding.begin(world.stream, &given[1], 1).expect_err("injected");
+    assert_eq!(e.kind, Kind::DriverError);
+    check_first(&world, &binding, &given[0], at);
+}
+
+#[test]
+fn what_was_lost_is_rebuilt_for_the_earlier_buffers_too() {
+    let world = World::new();
+    let (binding, given, at, _homes) = started(&world);
+    world.fault.fail(Some(Call::MAP), 1, 2, INJECTED);
+    let e = binding.begin(world.stream, &given[1], 1).expect_err("injected");
+    assert_eq!(e.kind, Kind::RangeLost);
+    check_first(&world, &binding, &given[0], at);
+}
+
+/// Copying in fails, and so does a call that would put the mappings back.
+fn fail_the_way_back(call: Call, nth: u64, count: u64) {
+    let world = World::new();
+    let (binding, given, at, _homes) = started(&world);
+    world.fault.fail(Some(Call::COPY), 1, 1, INJECTED);
+    world.fault.fail(Some(call), nth, count, INJECTED);
+    let e = binding.begin(world.stream, &given[1], 1).expect_err("injected");
+    assert_eq!(e.kind, Kind::RangeLost);
+    check_first(&world, &binding, &given[0], at);
+}
+
+#[test]
+fn a_failed_copy_whose_remap_cannot_be_undone_is_a_lost_range() {
+    // The way back ends at its first call; at its second; and that cannot be undone either.
+    fail_the_way_back(Call::UNMAP, 2, 1);
+    fail_the_way_back(Call::MAP, 2, 1);
+    fail_the_way_back(Call::MAP, 2, 2);
 }

@@ -1,46 +1,17 @@
-//! Made-up steps, one rule each.
+//! Made-up steps, one rule each: generations, identity, directions, and what may be mapped.
 
 mod rebind_support;
 
-use gvmm::driver::testing::Call;
-use gvmm::driver::{CreateOptions, Driver, Streams};
 use gvmm::error::Kind;
-use gvmm::rebind::{
-    Action, Binding, Buffer, Direction, Outcome, Slot, SlotFlags, Threshold, set_shadow_budget, shadow_budget,
-};
+use gvmm::rebind::{Action, Buffer, Direction, Outcome, Slot, SlotFlags, Threshold, shadow_budget};
 use gvmm::units::{ByteSize, DevicePtr};
 use gvmm::vm::{Block, Owner, RemapEntry, Reservation};
-use rebind_support::{Gate, Given, Home, World, addresses, begin, fill, holds};
+use rebind_support::{Given, Home, World, actions, addresses, begin, block, fill, holds, step, write_all};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 const MIB2: u64 = 2 << 20;
 const BIG: Slot = Slot::new(ByteSize(MIB2));
 const SMALL: Slot = Slot::new(ByteSize(1000));
-
-fn actions(binding: &Binding, count: usize) -> Vec<Action> {
-    let mut actions = vec![Action::default(); count];
-    binding.actions(&mut actions).expect("a layout");
-    actions
-}
-
-/// A step whose commands fill every written slot with `seed` at its recorded address; waits for it.
-fn step(world: &World, binding: &Binding, given: &Given, slots: &[Slot], seed: u64) {
-    begin(binding, world.stream, given).expect("begin");
-    write_all(world, binding, slots, seed);
-    binding.end().expect("end");
-    world.synchronize();
-}
-
-fn write_all(world: &World, binding: &Binding, slots: &[Slot], seed: u64) {
-    let (baked, slots) = (addresses(binding, slots.len()), slots.to_vec());
-    world.enqueue(world.stream, move || {
-        for (i, slot) in slots.iter().enumerate().filter(|(_, slot)| slot.direction.writes()) {
-            fill(baked[i], slot.bytes, seed + i as u64);
-        }
-    });
-}
 
 #[test]
 fn generations_follow_the_protocol() {
@@ -97,10 +68,6 @@ impl Place {
         let buffer = Buffer { address, bytes: ByteSize(MIB2), id: block.id().0, has_block: true };
         Given { buffers: vec![(buffer, Some(Arc::clone(block)))], epoch: 0 }
     }
-}
-
-fn block(world: &World) -> Arc<Block> {
-    world.device.create_block(ByteSize(MIB2), CreateOptions::default()).expect("a block")
 }
 
 #[test]
@@ -184,53 +151,6 @@ fn inputs_may_share_a_block_and_outputs_may_not() {
 }
 
 #[test]
-fn two_steps_in_flight_copy_each_to_its_own_buffers() {
-    let world = World::new();
-    let slots = [SMALL, SMALL.direction(Direction::OUT)];
-    let homes: Vec<Home> = (0..6).map(|_| world.home(MIB2)).collect();
-    let steps: Vec<Given> = homes.chunks(2).map(|pair| Given::of(&[&pair[0], &pair[1]])).collect();
-    let binding = world.binding(slots.to_vec(), Threshold(4096));
-    step(&world, &binding, &steps[0], &slots, 1);
-    let gate = Gate::close(&world, world.stream);
-    for (i, given) in steps.iter().enumerate().skip(1) {
-        let report = begin(&binding, world.stream, given).expect("begin");
-        assert!(!report.waited, "copying never waits");
-        write_all(&world, &binding, &slots, 10 * i as u64);
-        binding.end().expect("end");
-    }
-    gate.open();
-    world.synchronize();
-    for (i, pair) in homes.chunks(2).enumerate().skip(1) {
-        assert!(holds(pair[0].address(), SMALL.bytes, 10 * i as u64));
-        assert!(holds(pair[1].address(), SMALL.bytes, 10 * i as u64 + 1));
-    }
-}
-
-#[test]
-fn a_remapping_begin_waits_for_the_previous_step_on_the_host() {
-    let world = World::new();
-    let (a, b) = (world.home(MIB2), world.home(MIB2));
-    let slots = [BIG];
-    let binding = world.binding(slots.to_vec(), Threshold::OFF);
-    let report = begin(&binding, world.stream, &Given::of(&[&a])).expect("begin");
-    assert!(!report.waited, "there was no step before");
-    let gate = Gate::close(&world, world.stream);
-    write_all(&world, &binding, &slots, 1);
-    binding.end().expect("end");
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(30));
-            gate.open();
-        });
-        let report = begin(&binding, world.stream, &Given::of(&[&b])).expect("begin");
-        assert!(report.waited && report.wait_time > Duration::ZERO);
-        assert_eq!(report.calls.timeline_writes, 1, "the event is recorded when it is needed");
-    });
-    binding.end().expect("end");
-    assert!(holds(a.address(), BIG.bytes, 1));
-}
-
-#[test]
 fn donated_blocks_may_swap_slots() {
     let world = World::new();
     let (a, b) = (world.home(MIB2), world.home(MIB2));
@@ -244,6 +164,19 @@ fn donated_blocks_may_swap_slots() {
     let at = addresses(&binding, 2);
     assert!(holds(at[0], BIG.bytes, 2) && holds(at[1], BIG.bytes, 1));
     binding.end().expect("end");
+}
+
+#[test]
+fn a_window_that_had_to_grow_stays_large() {
+    let world = World::new();
+    let (small, large) = (world.home(MIB2), world.home(2 * MIB2));
+    let (a, b) = (world.home(MIB2), world.home(MIB2));
+    let slots = [BIG, BIG.flags(SlotFlags::REGISTERED)];
+    let binding = world.binding(slots.to_vec(), Threshold::OFF);
+    for (home, registered, generation) in [(&large, &a, 1), (&small, &b, 2), (&large, &b, 2)] {
+        step(&world, &binding, &Given::of(&[home, registered]), &slots, generation);
+        assert_eq!(binding.info().expect("info").generation, generation);
+    }
 }
 
 #[test]
@@ -263,75 +196,6 @@ fn a_slot_that_grows_is_laid_out_anew_once() {
     drop(binding);
     world.device.drain().expect("drained");
     assert_eq!(world.trace.live().ranges, ranges - 1, "the first layout's range is gone already");
-}
-
-#[test]
-fn another_stream_waits_by_an_event() {
-    let world = World::new();
-    let second = world.another_stream();
-    let home = world.home(MIB2);
-    let (slots, given) = ([SMALL.direction(Direction::IN)], Given::of(&[&home]));
-    let binding = world.binding(slots.to_vec(), Threshold(4096));
-    begin(&binding, world.stream, &given).expect("begin");
-    let gate = Gate::close(&world, world.stream);
-    let order = Arc::new(AtomicU64::new(0));
-    let note = |stream, digit: u64| {
-        let order = Arc::clone(&order);
-        world.enqueue(stream, move || {
-            let _ = order.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |o| Some(o * 10 + digit));
-        });
-    };
-    note(world.stream, 1);
-    let ended = binding.end().expect("end");
-    assert_eq!(ended.calls, Default::default(), "nothing to copy out: nothing enqueued");
-    let report = begin(&binding, second, &given).expect("begin");
-    assert_eq!((report.waited, report.calls.timeline_writes), (false, 1));
-    note(second, 2);
-    binding.end().expect("end");
-    std::thread::sleep(Duration::from_millis(20));
-    assert_eq!(order.load(Ordering::SeqCst), 0);
-    gate.open();
-    world.synchronize_stream(second);
-    assert_eq!(order.load(Ordering::SeqCst), 12);
-    let report = begin(&binding, second, &given).expect("begin");
-    assert_eq!(report.calls.timeline_writes, 0, "the same stream again");
-    binding.end().expect("end");
-}
-
-#[test]
-fn a_stream_that_captures_when_its_event_is_needed_is_a_status() {
-    let world = World::new();
-    let second = world.another_stream();
-    let home = world.home(MIB2);
-    let given = Given::of(&[&home]);
-    let binding = world.binding(vec![SMALL], Threshold(4096));
-    begin(&binding, world.stream, &given).expect("begin");
-    binding.end().expect("end");
-    let streams: &dyn Streams = world.fault.streams();
-    streams.capture_begin(world.stream).expect("capture");
-    let e = binding.begin(second, &given, 1).expect_err("captured");
-    assert_eq!(e.kind, Kind::StreamCapturing);
-    assert_eq!(binding.destroy().expect_err("captured").kind, Kind::StreamCapturing);
-    let graph = streams.capture_end(world.stream).expect("captured");
-    streams.destroy_graph(graph).expect("destroyed");
-    begin(&binding, second, &given).expect("and now");
-    binding.end().expect("end");
-    binding.destroy().expect("destroyed");
-    assert_eq!(binding.info().expect_err("gone").kind, Kind::WrongState);
-}
-
-#[test]
-fn a_forgotten_stream_may_be_destroyed() {
-    let world = World::new();
-    let (second, home) = (world.another_stream(), world.home(MIB2));
-    let given = Given::of(&[&home]);
-    let binding = world.binding(vec![SMALL], Threshold(4096));
-    begin(&binding, second, &given).expect("begin");
-    binding.end().expect("end");
-    world.device.forget_stream(second).expect("forgotten");
-    world.fault.streams().destroy(second).expect("destroyed");
-    begin(&binding, world.stream, &given).expect("another stream");
-    binding.end().expect("end");
 }
 
 #[test]
@@ -407,144 +271,4 @@ fn only_whole_blocks_are_mapped() {
     let foreign = world.binding(vec![BIG.flags(SlotFlags::FOREIGN)], Threshold::OFF);
     foreign.begin(world.stream, &Given::of(&[&home]), 0).expect("begin");
     assert_eq!(actions(&foreign, 1), [Action::BAKE]);
-}
-
-#[test]
-fn a_mapping_holds_its_block_until_it_is_replaced() {
-    let world = World::new();
-    let bare = || {
-        let block = block(&world);
-        let buffer =
-            Buffer { address: DevicePtr::NULL, bytes: ByteSize(MIB2), id: block.id().0, has_block: true };
-        Given { buffers: vec![(buffer, Some(block))], epoch: 0 }
-    };
-    let binding = world.binding(vec![BIG], Threshold::OFF);
-    for _ in 0..4 {
-        let given = bare();
-        begin(&binding, world.stream, &given).expect("begin");
-        binding.end().expect("end");
-        drop(given);
-        assert_eq!(world.trace.live().blocks, 1, "the last step's block is held, earlier ones are gone");
-    }
-    world.synchronize();
-    assert_eq!(binding.drop_idle().expect("idle"), 1);
-    assert_eq!(world.trace.live().blocks, 0);
-    assert_eq!(binding.drop_idle().expect("idle"), 0);
-    begin(&binding, world.stream, &bare()).expect("begin");
-    assert_eq!(binding.drop_idle().expect("in use"), 0, "a step is in progress");
-    binding.end().expect("end");
-    let gate = Gate::close(&world, world.stream);
-    assert_eq!(binding.drop_idle().expect("in flight"), 0);
-    gate.open();
-    assert_eq!(world.trace.live().blocks, 1);
-}
-
-#[test]
-fn a_binding_may_go_while_the_gpu_works() {
-    let world = World::new();
-    let (big, small) = (world.home(MIB2), world.home(MIB2));
-    let slots = [BIG, SMALL];
-    let before = world.trace.live();
-    let binding = world.binding(slots.to_vec(), Threshold(4096));
-    begin(&binding, world.stream, &Given::of(&[&big, &small])).expect("begin");
-    let gate = Gate::close(&world, world.stream);
-    write_all(&world, &binding, &slots, 7);
-    binding.end().expect("end");
-    assert_eq!(shadow_budget(&world.device).booked, SMALL.bytes);
-    binding.destroy().expect("destroyed");
-    drop(binding);
-    assert_eq!(shadow_budget(&world.device).booked, ByteSize::ZERO, "the share is back at once");
-    world.device.collect();
-    assert_eq!(world.trace.live().mappings, before.mappings + 2, "the memory is not");
-    gate.open();
-    world.device.drain().expect("drained");
-    assert!(holds(big.address(), BIG.bytes, 7) && holds(small.address(), SMALL.bytes, 8));
-    let after = world.trace.live();
-    assert_eq!((after.blocks, after.ranges, after.mappings), (before.blocks, before.ranges, before.mappings));
-}
-
-#[test]
-fn bindings_share_one_budget_and_the_same_calls_give_the_same_plans() {
-    let world = World::new();
-    set_shadow_budget(&world.device, ByteSize(2600));
-    let home: Vec<Home> = (0..3).map(|_| world.home(MIB2)).collect();
-    let given = Given::of(&[&home[0], &home[1], &home[2]]);
-    let slots = vec![SMALL, SMALL, Slot::new(ByteSize(500))];
-    let plan = || {
-        let binding = world.binding(slots.clone(), Threshold(4096));
-        binding.begin(world.stream, &given, 0).expect("begin");
-        binding
-    };
-    let copied = |binding: &Binding| {
-        let info = binding.info().expect("info");
-        (info.copied, info.shadow_bytes.get(), info.threshold)
-    };
-    let first = plan();
-    assert_eq!(copied(&first), (3, 2500, Threshold(4096)));
-    let second = plan();
-    assert_eq!(copied(&second), (0, 0, Threshold::OFF), "nothing is left");
-    drop(first);
-    let third = plan();
-    assert_eq!(copied(&third), (3, 2500, Threshold(4096)));
-    set_shadow_budget(&world.device, ByteSize(4500));
-    let fourth = plan();
-    assert_eq!(copied(&fourth), (1, 500, Threshold(500)), "one size together or not at all");
-    assert_eq!(shadow_budget(&world.device).booked, ByteSize(3000));
-}
-
-#[test]
-fn no_slots_at_all_work() {
-    let world = World::new();
-    let binding = world.binding(Vec::new(), Threshold::DEFAULT);
-    let given = Given::default();
-    for _ in 0..3 {
-        begin(&binding, world.stream, &given).expect("begin");
-        binding.end().expect("end");
-    }
-    assert_eq!(binding.info().expect("info").generation, 1);
-    assert_eq!(world.trace.counts().of(Call::RESERVE), 0);
-}
-
-#[test]
-fn a_hundred_thousand_slots_are_copied() {
-    const COUNT: u64 = 100_000;
-    let world = World::new();
-    let home = world.home(COUNT * 16);
-    let at = |i: u64| DevicePtr(home.address().get() + i * 16);
-    let buffers: Vec<Buffer> = (0..COUNT)
-        .map(|i| Buffer { address: at(i), bytes: ByteSize(16), id: i + 1, has_block: false })
-        .collect();
-    let slots = vec![Slot::new(ByteSize(16)); COUNT as usize];
-    let binding = world.binding(slots, Threshold(4096));
-    fill(at(77_777), ByteSize(16), 3);
-    let report = begin(&binding, world.stream, &Given::memory(&buffers)).expect("begin");
-    assert_eq!((report.copied_slots, report.calls.copy_launches), (COUNT, 1));
-    world.synchronize();
-    let shadows = addresses(&binding, COUNT as usize);
-    assert!(holds(shadows[77_777], ByteSize(16), 3));
-    fill(shadows[99_999], ByteSize(16), 4);
-    binding.end().expect("end");
-    world.synchronize();
-    assert!(holds(at(99_999), ByteSize(16), 4));
-}
-
-#[test]
-fn a_hundred_thousand_mapped_slots_work_or_reach_the_limit() {
-    const COUNT: usize = 100_000;
-    let world = World::new();
-    let given: Vec<(Buffer, Option<Arc<Block>>)> = (0..COUNT)
-        .map(|_| {
-            let block = block(&world);
-            let buffer =
-                Buffer { address: DevicePtr::NULL, bytes: ByteSize(8), id: block.id().0, has_block: true };
-            (buffer, Some(block))
-        })
-        .collect();
-    let given = Given { buffers: given, epoch: 0 };
-    let binding = world.binding(vec![Slot::new(ByteSize(8)); COUNT], Threshold::OFF);
-    if let Err(e) = binding.begin(world.stream, &given, 0) {
-        assert_eq!(e.kind, Kind::MapLimit);
-        assert_eq!(world.trace.live().mappings, 0);
-        assert_eq!(binding.info().expect("info").generation, 0);
-    }
 }

@@ -27,7 +27,7 @@ pub struct Options {
 /// The slots of one command buffer. Calls may come from any thread, one at a time: a second one meanwhile is told
 /// [`Busy`](crate::error::Kind::Busy).
 ///
-/// A stream given to [`begin`](Self::begin) must stay alive until the next begin on another stream, until the
+/// A stream given to [`begin`](Self::begin) must stay alive until a step has started on another stream, until the
 /// binding is destroyed, or until [`Device::forget_stream`].
 #[derive(Debug)]
 pub struct Binding {

@@ -160,13 +160,9 @@ impl Engine {
 
     /// Unmaps what no step in flight uses.
     pub(super) fn drop_idle(&mut self) -> Result<u64> {
-        if self.step.is_some() || !self.is_idle()? {
-            return Ok(0);
-        }
         self.collect();
-        let Some(layout) = &self.layout else { return Ok(0) };
-        let entries = layout.emptying();
-        if entries.is_empty() {
+        let entries = self.layout.as_ref().map(Layout::emptying).unwrap_or_default();
+        if self.step.is_some() || entries.is_empty() || !self.is_idle()? {
             return Ok(0);
         }
         let device = Arc::clone(&self.device);
@@ -184,7 +180,7 @@ impl Engine {
 
     /// True where the last step has passed. A stream that is idle still needs a moment to say so.
     fn is_idle(&self) -> Result<bool> {
-        const TRIES: u32 = 40;
+        const TRIES: u32 = 100;
         let Some(mark) = &self.last else { return Ok(true) };
         mark.record()?;
         for _ in 0..TRIES {

@@ -81,9 +81,8 @@ impl Engine {
         let entries = self.move_entries();
         let waited = self.wait_before(stream, !entries.is_empty())?;
         let remapped = self.remap(&entries)?;
-        let copied = self.copy_in(stream, buffers);
-        if let Err(e) = copied {
-            return Err(self.undo(e));
+        if let Err(e) = self.copy_in(stream, buffers) {
+            return Err(self.undo(stream, e));
         }
         self.serve(buffers, review);
         let layout = self.layout.as_ref();
@@ -158,9 +157,12 @@ impl Engine {
     }
 
     /// Puts back what a failed start changed; gives the failure to report.
-    fn undo(&mut self, failure: Error) -> Error {
+    fn undo(&mut self, stream: Stream, failure: Error) -> Error {
         let moves = mem::take(&mut self.scratch.moves);
+        // A driver that copies slice by slice may have enqueued some: the shadows are in use.
+        self.mark(stream);
         let Some(layout) = &mut self.layout else { return failure };
+        layout.used = true;
         for &i in &self.scratch.suspects {
             layout.point(i as usize, &self.slots[i as usize], &self.served[i as usize]);
         }

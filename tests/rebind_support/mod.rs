@@ -7,9 +7,9 @@ pub mod recording;
 use gvmm::config::HostConfig;
 use gvmm::driver::host::HostDriver;
 use gvmm::driver::testing::{Fault, Trace};
-use gvmm::driver::{Access, Driver, Ordinal, Stream};
+use gvmm::driver::{Access, CreateOptions, Driver, Ordinal, Stream};
 use gvmm::error::Result;
-use gvmm::rebind::{Binding, Buffer, Buffers, Options, Outcome, Slot, StepReport, Threshold};
+use gvmm::rebind::{Action, Binding, Buffer, Buffers, Options, Outcome, Slot, StepReport, Threshold};
 use gvmm::units::{ByteSize, DevicePtr};
 use gvmm::vm::{Allocation, Block, Device, Owner};
 use std::fs::{File, OpenOptions};
@@ -230,4 +230,33 @@ impl Drop for Gate {
     fn drop(&mut self) {
         self.open();
     }
+}
+
+/// A block that is mapped nowhere.
+pub fn block(world: &World) -> Arc<Block> {
+    world.device.create_block(ByteSize(2 << 20), CreateOptions::default()).expect("a block")
+}
+
+/// How each slot is served.
+pub fn actions(binding: &Binding, count: usize) -> Vec<Action> {
+    let mut actions = vec![Action::default(); count];
+    binding.actions(&mut actions).expect("a layout");
+    actions
+}
+
+/// A step whose commands fill every written slot with `seed` at its recorded address; waits for it.
+pub fn step(world: &World, binding: &Binding, given: &Given, slots: &[Slot], seed: u64) {
+    begin(binding, world.stream, given).expect("begin");
+    write_all(world, binding, slots, seed);
+    binding.end().expect("end");
+    world.synchronize();
+}
+
+pub fn write_all(world: &World, binding: &Binding, slots: &[Slot], seed: u64) {
+    let (baked, slots) = (addresses(binding, slots.len()), slots.to_vec());
+    world.enqueue(world.stream, move || {
+        for (i, slot) in slots.iter().enumerate().filter(|(_, slot)| slot.direction.writes()) {
+            fill(baked[i], slot.bytes, seed + i as u64);
+        }
+    });
 }

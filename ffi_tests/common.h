@@ -35,8 +35,15 @@ static inline gvmm_status expect(const char *file, int line, gvmm_status wanted,
 #define EXPECT(wanted, call) expect(__FILE__, __LINE__, (wanted), (call), #call)
 #define OK(call) EXPECT(GVMM_STATUS_SUCCESS, call)
 
+static inline int mode_is(const char *mode) {
+    const char *is = getenv("GVMM_TEST_MODE");
+    return is != NULL && strcmp(is, mode) == 0;
+}
+
+static inline int under_valgrind(void) { return mode_is("Valgrind"); }
+
 static inline gvmm_device *open_host(void) {
-    gvmm_device_desc desc = {.struct_size = sizeof desc, .driver = GVMM_DRIVER_HOST};
+    gvmm_device_desc desc = {.struct_size = sizeof desc, .driver = GVMM_DRIVER_HOST, .ordinal = 0};
     gvmm_device *device = NULL;
     OK(gvmm_device_open(&desc, &device));
     return device;

@@ -783,7 +783,8 @@ gvmm_status gvmm_block_create(gvmm_device *device,
  * stays the caller's, who keeps it until the block is destroyed and its last mapping is gone.
  * Parameters: `device`; `native_handle`, the driver's; `size_bytes`, its size, a multiple of the granularity;
  * `flags`, 0 or GVMM_BLOCK_OWNED; `out_block`, the handle.
- * Statuses: INVALID_SIZE, INVALID_ARGUMENT (`flags`, or the driver does not know the handle).
+ * Statuses: INVALID_SIZE, INVALID_ARGUMENT (`flags`, or a native handle of 0), INVALID_HANDLE (the driver does not know
+ * the native handle, as far as it can tell).
  * Threads: thread-safe.
  */
 gvmm_status gvmm_block_adopt(gvmm_device *device,
@@ -818,7 +819,7 @@ gvmm_status gvmm_block_destroy(gvmm_block *block);
  *
  * State: after success the descriptor is the caller's to close.
  * Parameters: `block`, made with GVMM_BLOCK_EXPORTABLE; `out_fd`, a file descriptor, close-on-exec.
- * Statuses: UNSUPPORTED (no GVMM_CAPABILITY_SHARING, or not made exportable), OUT_OF_FILE_DESCRIPTORS.
+ * Statuses: WRONG_STATE (not made exportable), UNSUPPORTED (no GVMM_CAPABILITY_SHARING), OUT_OF_FILE_DESCRIPTORS.
  * Threads: thread-safe.
  */
 gvmm_status gvmm_block_export(gvmm_block *block,

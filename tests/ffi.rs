@@ -34,10 +34,20 @@ programs! {
     sizes "sizes.c",
     handles "handles.c",
     steps "steps.c",
+    nulls "nulls.c",
+    versions "versions.c",
+    threads "threads.c",
+    faults "faults.c",
+    logs "logs.c",
+    forks "forks.c",
+    copies "copies.c",
+    reload "reload.c",
+    pending "pending.c",
+    cplusplus "cplusplus.cc",
 }
 
 /// Programs that need more than being run; `golden` and the proofs below run them.
-const OTHERS: &[&str] = &["proof_address.c", "proof_undefined.c", "proof_valgrind.c"];
+const OTHERS: &[&str] = &["statuses.c", "proof_address.c", "proof_undefined.c", "proof_valgrind.c"];
 
 #[test]
 fn every_program_is_listed() {

@@ -150,7 +150,7 @@ pub unsafe extern "C" fn gvmm_block_destroy(block: *mut gvmm_block) -> gvmm_stat
 ///
 /// State: after success the descriptor is the caller's to close.
 /// Parameters: `block`, made with GVMM_BLOCK_EXPORTABLE; `out_fd`, a file descriptor, close-on-exec.
-/// Statuses: UNSUPPORTED (no GVMM_CAPABILITY_SHARING, or not made exportable), OUT_OF_FILE_DESCRIPTORS.
+/// Statuses: WRONG_STATE (not made exportable), UNSUPPORTED (no GVMM_CAPABILITY_SHARING), OUT_OF_FILE_DESCRIPTORS.
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_block_export(block: *mut gvmm_block, out_fd: *mut c_int) -> gvmm_status {

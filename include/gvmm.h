@@ -75,7 +75,7 @@ extern "C" {
  * Gives the version of the library that is loaded; compare with GVMM_VERSION_NUMBER, the header's.
  *
  * State: needs none and changes none; works in a child after fork.
- * Returns: major × 1,000,000 + minor × 1,000 + patch.
+ * Returns: major * 1,000,000 + minor * 1,000 + patch.
  * Threads: thread-safe.
  */
 uint32_t gvmm_version_number(void);
@@ -578,8 +578,8 @@ gvmm_status gvmm_device_memory(gvmm_device *device,
                                uint64_t *out_total_bytes);
 
 /**
- * Counts the calls that this process made to the device's driver through this library, for all devices of that
- * driver together, from the start.
+ * Counts the calls to the driver that this library made for a device, through whichever handle, since it was
+ * opened; failed ones count.
  *
  * State: changes none.
  * Parameters: `device`; `out_counts`, whose `struct_size` is set; numbers of calls.
@@ -783,7 +783,8 @@ gvmm_status gvmm_block_create(gvmm_device *device,
  * stays the caller's, who keeps it until the block is destroyed and its last mapping is gone.
  * Parameters: `device`; `native_handle`, the driver's; `size_bytes`, its size, a multiple of the granularity;
  * `flags`, 0 or GVMM_BLOCK_OWNED; `out_block`, the handle.
- * Statuses: INVALID_SIZE, INVALID_ARGUMENT (`flags`, or the driver does not know the handle).
+ * Statuses: INVALID_SIZE, INVALID_ARGUMENT (`flags`, or a native handle of 0), INVALID_HANDLE (the driver does not know
+ * the native handle, as far as it can tell).
  * Threads: thread-safe.
  */
 gvmm_status gvmm_block_adopt(gvmm_device *device,
@@ -818,7 +819,7 @@ gvmm_status gvmm_block_destroy(gvmm_block *block);
  *
  * State: after success the descriptor is the caller's to close.
  * Parameters: `block`, made with GVMM_BLOCK_EXPORTABLE; `out_fd`, a file descriptor, close-on-exec.
- * Statuses: UNSUPPORTED (no GVMM_CAPABILITY_SHARING, or not made exportable), OUT_OF_FILE_DESCRIPTORS.
+ * Statuses: WRONG_STATE (not made exportable), UNSUPPORTED (no GVMM_CAPABILITY_SHARING), OUT_OF_FILE_DESCRIPTORS.
  * Threads: thread-safe.
  */
 gvmm_status gvmm_block_export(gvmm_block *block,
@@ -940,8 +941,8 @@ gvmm_status gvmm_reserve(gvmm_device *device,
  * State: before, nothing is mapped where the block will be. After success the reservation keeps the block's
  * memory until it is unmapped, and destroying the block is IN_USE.
  * Parameters: `reservation`; `offset_bytes`, a multiple of the granularity; `block`, of the same device.
- * Statuses: MISALIGNED, OUT_OF_RANGE, ALREADY_MAPPED, INVALID_ARGUMENT (of another device, or mapped elsewhere without
- * GVMM_CAPABILITY_ALIASING), MAP_LIMIT.
+ * Statuses: MISALIGNED, OUT_OF_RANGE, ALREADY_MAPPED, INVALID_ARGUMENT (of another device), UNSUPPORTED (mapped
+ * elsewhere, and no GVMM_CAPABILITY_ALIASING), MAP_LIMIT.
  * Threads: thread-safe.
  */
 gvmm_status gvmm_map(gvmm_reservation *reservation,
@@ -959,7 +960,7 @@ gvmm_status gvmm_map(gvmm_reservation *reservation,
  * Parameters: `device`; `entries`, `count` elements `stride_bytes` apart; `streams`, `stream_count` streams
  * that the host waits for before the first unmap; if 0, the caller vouches that nothing running uses what is
  * unmapped; `out_report`, what was done, or NULL.
- * Statuses: as `gvmm_map`; OVERLAP (two entries of one place), NOT_MAPPED (unmap of nothing), PARTIAL_MAPPING,
+ * Statuses: as `gvmm_map`; INVALID_ARGUMENT (one place named twice, another device's reservation), PARTIAL_MAPPING,
  * INVALID_STREAM, STREAM_CAPTURING, UNKNOWN_VERSION, RANGE_LOST; the last-error detail names the entry.
  * Threads: thread-safe.
  */
@@ -979,7 +980,7 @@ gvmm_status gvmm_remap(gvmm_device *device,
  * call. Mapping the same block at the same place again takes the mapping back without a driver call.
  * Parameters: `device`; `entries`, `count` elements `stride_bytes` apart, of which `block` is ignored;
  * `streams`, `stream_count` streams, none if 0: then the mappings may go at once.
- * Statuses: NOT_MAPPED, INVALID_STREAM, STREAM_CAPTURING, UNKNOWN_VERSION (`stride_bytes`); the last-error detail
+ * Statuses: NOT_MAPPED, INVALID_ARGUMENT (another device's reservation), INVALID_STREAM, STREAM_CAPTURING, UNKNOWN_VERSION (`stride_bytes`); the last-error detail
  * names the entry.
  * Threads: thread-safe.
  */
@@ -1111,8 +1112,8 @@ typedef struct gvmm_copy_slice {
  * State: changes none but the stream's queue. Nothing to copy enqueues nothing.
  * Parameters: `device`; `stream`, a `gvmm_stream` or the vendor's own; `slices`, `count` elements
  * `stride_bytes` apart; `out_launches`, the number of launches that took, or NULL.
- * Statuses: OVERLAP (a byte is written twice, or written and read), OUT_OF_RANGE (past 2^64), INVALID_STREAM,
- * UNKNOWN_VERSION (`stride_bytes`); the last-error detail names the slice. Memory without access shows later, as
+ * Statuses: OVERLAP (a byte is written twice, or written and read), INVALID_ARGUMENT (address 0), OUT_OF_RANGE (past
+ * 2^64), INVALID_STREAM, UNKNOWN_VERSION (`stride_bytes`); the last-error detail names the slice. Memory without access shows later, as
  * DEVICE_FAULT of the stream.
  * Threads: thread-safe.
  */
@@ -1185,7 +1186,7 @@ typedef struct gvmm_binding_desc {
 
 /** One buffer that the command buffer uses. */
 typedef struct gvmm_slot {
-    /** Its size in bytes; 0 is allowed. */
+    /** How many bytes the command buffer uses, at least 1. */
     uint64_t size_bytes;
     /** `GVMM_DIRECTION_...`. */
     uint32_t direction;
@@ -1333,8 +1334,9 @@ gvmm_status gvmm_compute_threshold(const uint64_t *size_bytes,
  * State: after success the binding lives until `gvmm_binding_destroy`; it has no addresses yet.
  * Parameters: `device`; `desc`, or NULL for the default; `slots`, `count` elements `stride_bytes` apart, 0
  * allowed; `out_binding`, the handle.
- * Statuses: INVALID_ARGUMENT (a direction, flag, memory space or access mode), MISALIGNED (an alignment is no power of
- * two), NO_DEVICE (in the access list), UNKNOWN_VERSION; the last-error detail names the slot.
+ * Statuses: INVALID_SIZE (a slot of no bytes), INVALID_ARGUMENT (a direction, flag, memory space or access mode),
+ * MISALIGNED (an alignment is no power of two, or a shadow address does not have it), OUT_OF_RANGE and OVERLAP (shadow
+ * addresses), NO_DEVICE (in the access list), UNKNOWN_VERSION; the last-error detail names the slot.
  * Threads: thread-safe.
  */
 gvmm_status gvmm_binding_create(gvmm_device *device,
@@ -1361,8 +1363,9 @@ gvmm_status gvmm_binding_create(gvmm_device *device,
  * elements `stride_bytes` apart; `generation`, the one whose addresses the caller recorded, 0 before the first;
  * `out_report`, or NULL.
  * Statuses: RECORD_AGAIN; WRONG_STATE (a step is begun), BUSY (another thread is in the binding), COUNT_MISMATCH,
- * INVALID_SIZE (a buffer smaller than its slot), INVALID_HANDLE (a block), ALIASED, INVALID_STREAM, STREAM_CAPTURING,
- * the memory group, RANGE_LOST, UNKNOWN_VERSION; the last-error detail names the slot.
+ * INVALID_SIZE (a buffer smaller than its slot), INVALID_HANDLE (a block), INVALID_ARGUMENT (address 0 where one is
+ * needed, a block of another device, a generation that was never given), ALIASED, INVALID_STREAM, STREAM_CAPTURING, the
+ * memory group, RANGE_LOST, UNKNOWN_VERSION; the last-error detail names the slot.
  * Threads: externally synchronized; a second thread in the same binding gets BUSY.
  */
 gvmm_status gvmm_binding_begin(gvmm_binding *binding,
@@ -1376,9 +1379,9 @@ gvmm_status gvmm_binding_begin(gvmm_binding *binding,
 /**
  * Ends a step: enqueues the copies back, on the step's stream. Enqueues nothing where nothing is copied back.
  *
- * State: before, a step is begun; after success none is.
+ * State: before, a step is begun; after success none is. After a failure it still is: end or abort it.
  * Parameters: `binding`; `out_report`, or NULL.
- * Statuses: WRONG_STATE (no step is begun), BUSY, STREAM_CAPTURING, UNKNOWN_VERSION, those of the driver.
+ * Statuses: WRONG_STATE (no step is begun), BUSY, UNKNOWN_VERSION, those of the driver.
  * Threads: externally synchronized; a second thread in the same binding gets BUSY.
  */
 gvmm_status gvmm_binding_end(gvmm_binding *binding,
@@ -1397,10 +1400,10 @@ gvmm_status gvmm_binding_abort(gvmm_binding *binding);
 /**
  * Gives the slots' addresses, to be recorded into the command buffer.
  *
- * State: changes none. Before the first begin all addresses are 0 and the generation is 0.
+ * State: changes none.
  * Parameters: `binding`; `out_addresses`, `count` addresses, one for each slot; `out_generation`, the
  * generation to give to the next begin.
- * Statuses: COUNT_MISMATCH, BUSY.
+ * Statuses: WRONG_STATE (nothing is laid out before the first begin), COUNT_MISMATCH, BUSY.
  * Threads: externally synchronized; a second thread in the same binding gets BUSY.
  */
 gvmm_status gvmm_binding_addresses(gvmm_binding *binding,
@@ -1411,9 +1414,9 @@ gvmm_status gvmm_binding_addresses(gvmm_binding *binding,
 /**
  * Says what the binding does with each slot.
  *
- * State: changes none. Before the first begin every action is GVMM_ACTION_BAKE.
+ * State: changes none.
  * Parameters: `binding`; `out_actions`, `count` `GVMM_ACTION_...`, one for each slot.
- * Statuses: COUNT_MISMATCH, BUSY.
+ * Statuses: WRONG_STATE (nothing is laid out before the first begin), COUNT_MISMATCH, BUSY.
  * Threads: externally synchronized; a second thread in the same binding gets BUSY.
  */
 gvmm_status gvmm_binding_actions(gvmm_binding *binding, uint32_t *out_actions, size_t count);
@@ -1431,9 +1434,9 @@ gvmm_status gvmm_binding_query(gvmm_binding *binding, gvmm_binding_info *out_inf
 /**
  * Unmaps what no step in flight uses, so that the blocks' memory can go back. The next begin maps again.
  *
- * State: before, no step is begun. The addresses stay.
+ * State: the addresses stay.
  * Parameters: `binding`; `out_unmapped`, the number of slots unmapped.
- * Statuses: WRONG_STATE (a step is begun), BUSY, those of the driver.
+ * Statuses: BUSY, STREAM_CAPTURING, those of the driver.
  * Threads: externally synchronized; a second thread in the same binding gets BUSY.
  */
 gvmm_status gvmm_binding_drop_idle(gvmm_binding *binding,
@@ -1444,7 +1447,7 @@ gvmm_status gvmm_binding_drop_idle(gvmm_binding *binding,
  *
  * State: after success the handle is invalid. A step that is begun is aborted.
  * Parameters: `binding`.
- * Statuses: BUSY (another thread is inside it).
+ * Statuses: BUSY (another thread is inside it), STREAM_CAPTURING (the last step's stream is being captured).
  * Threads: externally synchronized; a second thread in the same binding gets BUSY.
  */
 gvmm_status gvmm_binding_destroy(gvmm_binding *binding);

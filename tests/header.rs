@@ -41,6 +41,7 @@ fn generate() -> String {
     for file in FILES {
         header.push_str(&section(file));
     }
+    assert!(header.is_ascii(), "a comment has a character that an old compiler may not read");
     header.push_str("\n#ifdef __cplusplus\n}\n#endif\n\n#endif /* GVMM_H */\n");
     header
 }

@@ -1,8 +1,17 @@
 //! Devices.
 #![allow(unsafe_code, reason = "exports symbols; says that the caller vouches for its pointers")]
 
-use super::status::{GVMM_ERROR_INTERNAL, gvmm_status};
+use super::block::BlockObject;
+use super::drivers::{self, DeviceObject};
+use super::entry::entry;
+use super::handle::{self, Noun};
+use super::status::gvmm_status;
 use super::types::{gvmm_block, gvmm_device};
+use super::versioned::{Caller, Versioned, versioned};
+use crate::driver::Ordinal;
+use crate::error::{Error, Kind, Operation};
+use crate::units::{ByteSize, DevicePtr};
+use crate::vm::{CallCounts, Device};
 use std::ffi::c_char;
 
 /// The driver that `GVMM_DRIVER` names, else the first that this machine has.
@@ -113,8 +122,13 @@ pub struct gvmm_call_counts {
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_device_count(driver: u32, out_count: *mut u32) -> gvmm_status {
-    let _ = (driver, out_count);
-    GVMM_ERROR_INTERNAL
+    // SAFETY: the caller vouches for the pointers.
+    let c = unsafe { Caller::vouches() };
+    entry(Operation::Open, || {
+        let out = c.out(out_count)?;
+        out.write(drivers::open(driver)?.driver.device_count());
+        Ok(())
+    })
 }
 
 /// Opens a device. Opening one twice gives two handles of the same device: they share its memory budget, and
@@ -129,8 +143,14 @@ pub unsafe extern "C" fn gvmm_device_open(
     desc: *const gvmm_device_desc,
     out_device: *mut *mut gvmm_device,
 ) -> gvmm_status {
-    let _ = (desc, out_device);
-    GVMM_ERROR_INTERNAL
+    // SAFETY: the caller vouches for the pointers.
+    let c = unsafe { Caller::vouches() };
+    entry(Operation::Open, || {
+        let out = c.out(out_device)?;
+        let desc = c.in_struct_or_default(desc)?;
+        out.write(handle::insert(DeviceObject::open(desc.driver, Ordinal(desc.ordinal))?)?);
+        Ok(())
+    })
 }
 
 /// Closes a handle of a device.
@@ -142,8 +162,12 @@ pub unsafe extern "C" fn gvmm_device_open(
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_device_close(device: *mut gvmm_device) -> gvmm_status {
-    let _ = device;
-    GVMM_ERROR_INTERNAL
+    entry(Operation::Destroy, || {
+        let leaving = handle::leave::<DeviceObject>(device)?;
+        leaving.close()?;
+        leaving.gone();
+        Ok(())
+    })
 }
 
 /// Says what a device is.
@@ -157,8 +181,13 @@ pub unsafe extern "C" fn gvmm_device_query(
     device: *mut gvmm_device,
     out_info: *mut gvmm_device_info,
 ) -> gvmm_status {
-    let _ = (device, out_info);
-    GVMM_ERROR_INTERNAL
+    // SAFETY: the caller vouches for the pointers.
+    let c = unsafe { Caller::vouches() };
+    entry(Operation::Query, || {
+        let out = c.out_struct(out_info)?;
+        out.write(&info(&handle::get::<DeviceObject>(device)?.device));
+        Ok(())
+    })
 }
 
 /// Reads a device's memory figures.
@@ -173,12 +202,19 @@ pub unsafe extern "C" fn gvmm_device_memory(
     out_free_bytes: *mut u64,
     out_total_bytes: *mut u64,
 ) -> gvmm_status {
-    let _ = (device, out_free_bytes, out_total_bytes);
-    GVMM_ERROR_INTERNAL
+    // SAFETY: the caller vouches for the pointers.
+    let c = unsafe { Caller::vouches() };
+    entry(Operation::Query, || {
+        let (free, total) = (c.out(out_free_bytes)?, c.out(out_total_bytes)?);
+        let memory = handle::get::<DeviceObject>(device)?.device.memory()?;
+        free.write(memory.free.map_or(0, ByteSize::get));
+        total.write(memory.total.get());
+        Ok(())
+    })
 }
 
-/// Counts the calls that this process made to the device's driver through this library, for all devices of that
-/// driver together, from the start.
+/// Counts the calls to the driver that this library made for a device, through whichever handle, since it was
+/// opened; failed ones count.
 ///
 /// State: changes none.
 /// Parameters: `device`; `out_counts`, whose `struct_size` is set; numbers of calls.
@@ -189,8 +225,13 @@ pub unsafe extern "C" fn gvmm_device_counters(
     device: *mut gvmm_device,
     out_counts: *mut gvmm_call_counts,
 ) -> gvmm_status {
-    let _ = (device, out_counts);
-    GVMM_ERROR_INTERNAL
+    // SAFETY: the caller vouches for the pointers.
+    let c = unsafe { Caller::vouches() };
+    entry(Operation::Query, || {
+        let out = c.out_struct(out_counts)?;
+        out.write(&handle::get::<DeviceObject>(device)?.device.counters().into());
+        Ok(())
+    })
 }
 
 /// Unmaps and frees what was retired and whose streams have passed. Never waits.
@@ -204,8 +245,13 @@ pub unsafe extern "C" fn gvmm_device_collect(
     device: *mut gvmm_device,
     out_collected: *mut u64,
 ) -> gvmm_status {
-    let _ = (device, out_collected);
-    GVMM_ERROR_INTERNAL
+    // SAFETY: the caller vouches for the pointers.
+    let c = unsafe { Caller::vouches() };
+    entry(Operation::Retire, || {
+        let out = c.out(out_collected)?;
+        out.write(handle::get::<DeviceObject>(device)?.device.collect() as u64);
+        Ok(())
+    })
 }
 
 /// Waits until the streams of everything that was retired have passed, and unmaps and frees it.
@@ -216,8 +262,7 @@ pub unsafe extern "C" fn gvmm_device_collect(
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_device_drain(device: *mut gvmm_device) -> gvmm_status {
-    let _ = device;
-    GVMM_ERROR_INTERNAL
+    entry(Operation::Retire, || handle::get::<DeviceObject>(device)?.device.drain())
 }
 
 /// Finds the block behind an address. Takes no lock.
@@ -234,6 +279,121 @@ pub unsafe extern "C" fn gvmm_device_find(
     out_block: *mut *mut gvmm_block,
     out_offset_bytes: *mut u64,
 ) -> gvmm_status {
-    let _ = (device, address, out_block, out_offset_bytes);
-    GVMM_ERROR_INTERNAL
+    // SAFETY: the caller vouches for the pointers.
+    let c = unsafe { Caller::vouches() };
+    entry(Operation::Query, || {
+        let (block, offset) = (c.out(out_block)?, c.out(out_offset_bytes)?);
+        let found = handle::get::<DeviceObject>(device)?.device.find(DevicePtr(address));
+        let found = found.filter(|found| BlockObject::table().is_live(found.tag)).ok_or_else(|| {
+            Error::new(Kind::NotMapped, Operation::Query, "no block with a handle lies there")
+                .at(DevicePtr(address), ByteSize::ZERO)
+        })?;
+        block.write(handle::to_pointer::<BlockObject>(found.tag));
+        offset.write(found.offset.get());
+        Ok(())
+    })
+}
+
+versioned!(gvmm_device_desc { driver, ordinal });
+versioned!(gvmm_device_info {
+    driver,
+    ordinal,
+    device_count,
+    reserved,
+    capabilities,
+    granularity_bytes,
+    total_bytes,
+    bandwidth_bytes_per_s,
+    name,
+    simulated_costs,
+});
+versioned!(gvmm_call_counts {
+    reserve,
+    free,
+    create,
+    release,
+    map,
+    unmap,
+    set_access,
+    copy_launches,
+    timeline_writes
+});
+
+fn info(device: &Device) -> gvmm_device_info {
+    let (info, driver) = (device.info(), device.driver());
+    gvmm_device_info {
+        driver: driver.kind().0,
+        ordinal: device.ordinal().0,
+        device_count: driver.device_count(),
+        capabilities: info.capabilities.0,
+        granularity_bytes: info.granularity.size().get(),
+        total_bytes: info.total.get(),
+        bandwidth_bytes_per_s: info.bandwidth,
+        name: text(&info.name),
+        simulated_costs: text(info.simulated_costs.as_deref().unwrap_or_default()),
+        ..Versioned::DEFAULT
+    }
+}
+
+/// Text in a field of fixed size, cut between characters, with a NUL behind.
+fn text<const N: usize>(text: &str) -> [c_char; N] {
+    let mut field = [0; N];
+    let mut length = text.len().min(N.saturating_sub(1));
+    while !text.is_char_boundary(length) {
+        length -= 1;
+    }
+    for (place, byte) in field.iter_mut().zip(text.bytes().take(length)) {
+        *place = byte as c_char;
+    }
+    field
+}
+
+impl From<CallCounts> for gvmm_call_counts {
+    fn from(counts: CallCounts) -> Self {
+        Self {
+            reserve: counts.reserve,
+            free: counts.free,
+            create: counts.create,
+            release: counts.release,
+            map: counts.map,
+            unmap: counts.unmap,
+            set_access: counts.set_access,
+            copy_launches: counts.copy_launches,
+            timeline_writes: counts.timeline_writes,
+            ..Versioned::DEFAULT
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::{Capabilities, DriverKind};
+
+    #[test]
+    fn bits_and_numbers_are_the_drivers() {
+        assert_eq!(GVMM_DRIVER_HOST, DriverKind::HOST.0);
+        for (bit, capability) in [
+            (GVMM_CAPABILITY_VIRTUAL_MEMORY, Capabilities::VIRTUAL_MEMORY),
+            (GVMM_CAPABILITY_ALIASING, Capabilities::ALIASING),
+            (GVMM_CAPABILITY_DEVICE_ACCESS, Capabilities::DEVICE_ACCESS),
+            (GVMM_CAPABILITY_RANGE_ACCESS, Capabilities::RANGE_ACCESS),
+            (GVMM_CAPABILITY_JOINED_ACCESS, Capabilities::JOINED_ACCESS),
+            (GVMM_CAPABILITY_JOINT_COPIES, Capabilities::JOINT_COPIES),
+            (GVMM_CAPABILITY_SHARING, Capabilities::SHARING),
+            (GVMM_CAPABILITY_HOST_TOUCH, Capabilities::HOST_TOUCH),
+            (GVMM_CAPABILITY_HOST_FUNCTIONS, Capabilities::HOST_FUNCTIONS),
+            (GVMM_CAPABILITY_HUGE_PAGES, Capabilities::HUGE_PAGES),
+            (GVMM_CAPABILITY_NULL_STREAM, Capabilities::NULL_STREAM),
+        ] {
+            assert_eq!(bit, capability.0);
+        }
+    }
+
+    #[test]
+    fn names_are_cut_between_characters() {
+        assert_eq!(text::<4>("ab").map(|c| c as u8), *b"ab\0\0");
+        assert_eq!(text::<4>("abcd").map(|c| c as u8), *b"abc\0");
+        assert_eq!(text::<4>("ab\u{e9}").map(|c| c as u8), *b"ab\0\0");
+    }
 }

@@ -1,8 +1,13 @@
 //! The log.
 #![allow(unsafe_code, reason = "exports symbols; calls the caller's function")]
 
-use super::status::{GVMM_ERROR_INTERNAL, gvmm_status};
-use std::ffi::{c_char, c_void};
+use super::entry::entry;
+use super::status::gvmm_status;
+use crate::error::{Error, Kind, Operation};
+use crate::logging::{self, Callback};
+use log::LevelFilter;
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::Arc;
 
 /// Log level: nothing.
 pub const GVMM_LOG_LEVEL_OFF: u32 = 0;
@@ -38,6 +43,42 @@ pub unsafe extern "C" fn gvmm_log_set_callback(
     user_data: *mut c_void,
     max_level: u32,
 ) -> gvmm_status {
-    let _ = (callback, user_data, max_level);
-    GVMM_ERROR_INTERNAL
+    entry(Operation::None, || {
+        let level = usize::try_from(max_level).ok().and_then(|level| LEVELS.get(level).copied());
+        let hint = "max_level is none of GVMM_LOG_LEVEL_...";
+        let level = level.ok_or(Error::new(Kind::InvalidArgument, Operation::None, hint))?;
+        let sink = callback.map(|callback| Sink { callback, user_data });
+        logging::set_callback(sink.map(Sink::into_callback), level)
+    })
+}
+
+const LEVELS: [LevelFilter; 6] = [
+    LevelFilter::Off,
+    LevelFilter::Error,
+    LevelFilter::Warn,
+    LevelFilter::Info,
+    LevelFilter::Debug,
+    LevelFilter::Trace,
+];
+
+/// A caller's function and what it is called with.
+struct Sink {
+    callback: unsafe extern "C" fn(u32, *const c_char, *const c_char, *mut c_void),
+    user_data: *mut c_void,
+}
+
+// SAFETY: the header says that the function may be called from any thread with this data.
+unsafe impl Send for Sink {}
+// SAFETY: and from several at once.
+unsafe impl Sync for Sink {}
+
+impl Sink {
+    fn into_callback(self) -> Callback {
+        Arc::new(move |level, target, message| self.call(level as u32, target, message))
+    }
+
+    fn call(&self, level: u32, target: &CStr, message: &CStr) {
+        // SAFETY: the caller vouches for the function with this data; the strings live during the call.
+        unsafe { (self.callback)(level, target.as_ptr(), message.as_ptr(), self.user_data) };
+    }
 }

@@ -1,8 +1,13 @@
 //! The fault switch.
 #![allow(unsafe_code, reason = "exports symbols; says that the caller vouches for its pointers")]
 
-use super::status::{GVMM_ERROR_INTERNAL, gvmm_status};
+use super::drivers::DeviceObject;
+use super::entry::entry;
+use super::handle;
+use super::status::{self, gvmm_status};
 use super::types::gvmm_device;
+use crate::driver::testing::Call;
+use crate::error::{Error, Kind, Operation, Result};
 
 /// Any call of the driver.
 pub const GVMM_CALL_ANY: u32 = 0;
@@ -63,6 +68,86 @@ pub unsafe extern "C" fn gvmm_device_fail_calls(
     count: u64,
     status: gvmm_status,
 ) -> gvmm_status {
-    let _ = (device, call, nth, count, status);
-    GVMM_ERROR_INTERNAL
+    entry(Operation::None, || {
+        let device = handle::get::<DeviceObject>(device)?;
+        let call = chosen(call)?;
+        if count == 0 {
+            device.fault.clear();
+            return Ok(());
+        }
+        let hint = "nth counts from 1, and the status is one of GVMM_ERROR_...";
+        let kind = status::kind(status).filter(|_| nth > 0);
+        let kind = kind.ok_or(Error::new(Kind::InvalidArgument, Operation::None, hint))?;
+        device.fault.clear();
+        device.fault.fail(call, nth, count, Error::new(kind, operation(call), "asked for by a test"));
+        Ok(())
+    })
+}
+
+/// The call of a number, or none for any.
+fn chosen(number: u32) -> Result<Option<Call>> {
+    match Call(number) {
+        Call(GVMM_CALL_ANY) => Ok(None),
+        call if call.is_known() => Ok(Some(call)),
+        _ => Err(Error::new(Kind::InvalidArgument, Operation::None, "call is none of GVMM_CALL_...")),
+    }
+}
+
+/// What a failing call was doing.
+fn operation(call: Option<Call>) -> Operation {
+    match call {
+        Some(Call::RESERVE) => Operation::Reserve,
+        Some(Call::FREE) => Operation::Free,
+        Some(Call::CREATE) => Operation::Create,
+        Some(Call::RELEASE) => Operation::Release,
+        Some(Call::MAP) => Operation::Map,
+        Some(Call::UNMAP) => Operation::Unmap,
+        Some(Call::SET_ACCESS) => Operation::SetAccess,
+        Some(Call::ALLOCATE) => Operation::Allocate,
+        Some(Call::DEALLOCATE) => Operation::Deallocate,
+        Some(Call::COPY) => Operation::Copy,
+        Some(Call::STREAM_WAIT | Call::IS_CAPTURING) => Operation::Stream,
+        Some(Call::EXPORT | Call::IMPORT) => Operation::Share,
+        Some(Call::MEMORY) => Operation::Query,
+        Some(_) => Operation::Timeline,
+        None => Operation::None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_are_the_calls() {
+        let names = [
+            (GVMM_CALL_RESERVE, "reserve"),
+            (GVMM_CALL_FREE, "free"),
+            (GVMM_CALL_CREATE, "create"),
+            (GVMM_CALL_RELEASE, "release"),
+            (GVMM_CALL_MAP, "map"),
+            (GVMM_CALL_UNMAP, "unmap"),
+            (GVMM_CALL_SET_ACCESS, "set_access"),
+            (GVMM_CALL_ALLOCATE, "allocate"),
+            (GVMM_CALL_DEALLOCATE, "deallocate"),
+            (GVMM_CALL_COPY, "copy"),
+            (GVMM_CALL_TIMELINE_CREATE, "timeline_create"),
+            (GVMM_CALL_TIMELINE_DESTROY, "timeline_destroy"),
+            (GVMM_CALL_TIMELINE_WRITE, "timeline_write"),
+            (GVMM_CALL_TIMELINE_READ, "timeline_read"),
+            (GVMM_CALL_TIMELINE_WAIT, "timeline_wait"),
+            (GVMM_CALL_STREAM_WAIT, "stream_wait"),
+            (GVMM_CALL_IS_CAPTURING, "is_capturing"),
+            (GVMM_CALL_EXPORT, "export"),
+            (GVMM_CALL_IMPORT, "import"),
+            (GVMM_CALL_MEMORY, "memory"),
+        ];
+        assert_eq!(names.len(), Call::COUNT as usize, "a call has no constant");
+        for (number, name) in names {
+            assert_eq!(Call(number).name(), name);
+            assert_eq!(chosen(number), Ok(Some(Call(number))));
+        }
+        assert_eq!(chosen(0), Ok(None));
+        assert!(chosen(Call::COUNT + 1).is_err());
+    }
 }

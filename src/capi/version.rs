@@ -9,7 +9,7 @@ const TEXT: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERS
     Err(_) => c"",
 };
 
-/// The version as a number: major × 1,000,000 + minor × 1,000 + patch.
+/// The version as a number: major * 1,000,000 + minor * 1,000 + patch.
 pub const VERSION: u32 = number(env!("CARGO_PKG_VERSION_MAJOR")) * 1_000_000
     + number(env!("CARGO_PKG_VERSION_MINOR")) * 1_000
     + number(env!("CARGO_PKG_VERSION_PATCH"));
@@ -26,7 +26,7 @@ const fn number(digits: &str) -> u32 {
 /// Gives the version of the library that is loaded; compare with GVMM_VERSION_NUMBER, the header's.
 ///
 /// State: needs none and changes none; works in a child after fork.
-/// Returns: major × 1,000,000 + minor × 1,000 + patch.
+/// Returns: major * 1,000,000 + minor * 1,000 + patch.
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
 pub extern "C" fn gvmm_version_number() -> u32 {

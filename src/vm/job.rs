@@ -274,6 +274,9 @@ impl Commit<'_, '_> {
             let context = self.reservations[step.place as usize].context();
             self.books[step.place as usize].lose(context, step.offset, still_mapped.then_some(true));
         }
+        for &(place, all) in &failure.given {
+            self.given(place, if all { &[] } else { &plan.steps[..failure.made] });
+        }
         for &(place, range) in &failure.unsettled {
             self.unsettled(place as usize, range);
         }
@@ -289,6 +292,21 @@ impl Commit<'_, '_> {
         let hint =
             "undoing failed too: the entries are unmapped, their blocks kept; the next remap rebuilds them";
         Error { kind: Kind::RangeLost, hint, ..failure.error }.at(lost.start(), lost.size())
+    }
+
+    /// The whole reservation was given its list; what these steps unmapped came back later, without.
+    fn given(&mut self, place: u32, steps: &[Step]) {
+        let books = &mut self.books[place as usize];
+        let list = Arc::clone(&books.list);
+        let unmapped = |offset: u64| {
+            let unmaps = |s: &Step| matches!(s.action, Action::Unmap { why: Why::Replaced { .. }, .. });
+            steps.iter().any(|s| s.place == place && s.offset == offset && unmaps(s))
+        };
+        for (offset, mapping) in books.mappings.iter_mut().filter(|(_, m)| !m.is_lost()) {
+            if !unmapped(*offset) {
+                mapping.applied = Some(Arc::clone(&list));
+            }
+        }
     }
 
     /// The access of these mappings is not what the books say: they are lost, and work may still be using them.

@@ -165,8 +165,11 @@ impl Planner<'_> {
                 self.plan.forgotten.push((held.place, held.offset));
                 self.plan.skipped += u64::from(for_good);
             }
-            // It goes by itself.
-            HeldState::Retired if for_good => self.plan.skipped += 1,
+            HeldState::Retired if for_good => {
+                // It goes by itself, or makes room for a larger block that starts before it.
+                self.plan.skipped += 1;
+                self.unnamed(held);
+            }
             HeldState::Retired => {
                 self.unmap(held.place, held.offset, held.block, Some(want.entry), Why::Retired);
             }

@@ -153,6 +153,10 @@ fn a_retired_mapping_comes_back_or_makes_room() {
     assert_eq!(words(&plan), ["-4", "+0:2", "=0..6"]);
     let plan = run(&[want(6, Some(block(2, 6)))], std::slice::from_ref(&retired)).expect("a plan");
     assert_eq!(words(&plan), ["-4", "+6:2", "=6..12"]);
+    // Named without a block, and covered from before.
+    let plan =
+        run(&[want(2, Some(block(2, 6))), want(4, None)], std::slice::from_ref(&retired)).expect("a plan");
+    assert_eq!(words(&plan), ["-4", "+2:2", "=2..8"]);
     // Not named with a block: it goes by itself.
     let plan = run(&[want(4, None)], &[retired]).expect("a plan");
     assert_eq!((words(&plan).len(), plan.skipped), (0, 1));

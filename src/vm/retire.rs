@@ -13,8 +13,14 @@ pub(crate) type Marks = Arc<[Arc<Mark>]>;
 /// Waits for marks, all recorded before the first wait; nothing is left out because of a failure, and the first
 /// one is given.
 pub(crate) fn wait_all<'a>(marks: impl Iterator<Item = &'a Arc<Mark>> + Clone) -> Result<()> {
-    let recorded = marks.clone().fold(Ok(()), |result: Result<()>, mark| result.and(mark.record()));
-    marks.filter(|mark| mark.is_recorded()).fold(recorded, |result, mark| result.and(mark.wait()))
+    let mut result = Ok(());
+    for mark in marks.clone() {
+        result = result.and(mark.record());
+    }
+    for mark in marks.filter(|mark| mark.is_recorded()) {
+        result = result.and(mark.wait());
+    }
+    result
 }
 
 /// Records marks, up to the first that cannot be.

@@ -20,6 +20,16 @@ pub(crate) struct Failure {
     pub(crate) strays: Vec<usize>,
     /// Parts of places whose access could not be taken back.
     pub(crate) unsettled: Vec<(u32, DeviceRange)>,
+    /// Places where the whole reservation was given its list, where no part can be: mappings that had no access
+    /// have it now, and whether that goes for those that were unmapped and are back.
+    pub(crate) given: Vec<(u32, bool)>,
+}
+
+impl Failure {
+    fn new(error: Error, made: usize) -> Self {
+        let (lost, strays, unsettled, given) = Default::default();
+        Self { error, made, lost, strays, unsettled, given }
+    }
 }
 
 /// Makes all calls, or takes back those made.
@@ -32,8 +42,7 @@ pub(crate) fn run(calls: &Calls, shape: Shape, places: &[Place], steps: &[Step])
         };
         if let Err(mut error) = result {
             error.entry = step.entry.or(error.entry);
-            let failure =
-                Failure { error, made: i, lost: Vec::new(), strays: Vec::new(), unsettled: Vec::new() };
+            let failure = Failure::new(error, i);
             let mut undo = Undo { calls, shape, places, steps, failure };
             undo.run();
             return Err(Box::new(undo.failure));
@@ -64,6 +73,9 @@ impl<'a> Undo<'a> {
             let step = &self.steps[i];
             match &step.action {
                 Action::Access { back, .. } => {
+                    if !self.shape.ranged && back.is_empty() {
+                        self.failure.given.push((step.place, false));
+                    }
                     for back in back {
                         if self.calls.set_access(back.range, &back.call).is_err() {
                             self.failure.unsettled.push((step.place, back.range));
@@ -91,6 +103,8 @@ impl<'a> Undo<'a> {
         for restore in self.restores(&restored) {
             if self.calls.set_access(restore.range, restore.list).is_err() {
                 self.lose(&restore.steps);
+            } else if !self.shape.ranged {
+                self.failure.given.extend(restore.steps.first().map(|i| (self.steps[*i].place, true)));
             }
         }
     }

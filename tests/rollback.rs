@@ -341,3 +341,19 @@ fn a_failed_clean_up_is_tried_again() {
     }
     world.end("clean-up");
 }
+
+#[test]
+fn a_new_mapping_that_an_undo_could_not_unmap_goes_with_the_next_collect() {
+    let world = World::new(&[]);
+    let error = Error::new(Kind::DriverError, Operation::None, "made to fail");
+    // Two maps, a set-access that fails, and the first unmap of the undo.
+    world.fault.fail(Some(Call::SET_ACCESS), 1, 1, error);
+    world.fault.fail(Some(Call::UNMAP), 1, 1, error);
+    let grown = remap(&world, &[(0, 0, Some(0)), (0, 1, Some(1))]).map_err(|e| e.kind);
+    world.fault.clear();
+    assert_eq!(grown, Err(Kind::DriverError), "nothing of the caller's is lost");
+    assert!(world.reservation(0).is_empty());
+    assert_eq!(world.device.find(world.reservation(0).range().start()), None);
+    assert_eq!((world.device.collect(), world.trace.live().mappings), (1, 0));
+    world.end("a stray");
+}

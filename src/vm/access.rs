@@ -3,10 +3,49 @@
 use super::calls::Calls;
 use crate::driver::{Access, AccessMode, Capabilities, Ordinal};
 use crate::error::{Error, Kind, Operation, Result};
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Mutex, PoisonError};
 
-/// What devices may do, by device, without the devices that may do nothing.
-pub(crate) type List = Arc<[Access]>;
+/// What devices may do, by device, without the devices that may do nothing; also the list of a call. Each
+/// distinct list exists once and for ever (there are few), so that copying and comparing cost nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct List(&'static [Access]);
+
+impl List {
+    /// Nobody may do anything.
+    pub(crate) const NOTHING: Self = Self(&[]);
+
+    /// The list of these lines, in this order.
+    pub(crate) fn of(lines: &[Access]) -> Self {
+        static KNOWN: Mutex<Vec<&'static [Access]>> = Mutex::new(Vec::new());
+        if lines.is_empty() {
+            return Self::NOTHING;
+        }
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(list) = known.iter().find(|list| **list == lines) {
+            return Self(list);
+        }
+        let list: &'static [Access] = Box::leak(lines.into());
+        known.push(list);
+        Self(list)
+    }
+}
+
+impl PartialEq for List {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self.0, other.0) || (self.0.is_empty() && other.0.is_empty())
+    }
+}
+
+impl Eq for List {}
+
+impl Deref for List {
+    type Target = [Access];
+
+    fn deref(&self) -> &[Access] {
+        self.0
+    }
+}
 
 /// What the capabilities say about set-access and aliasing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,22 +75,21 @@ impl Shape {
 
     /// The list to give to the driver where it holds `from` and shall hold `to`; none where nothing is to be done.
     /// A device that leaves the list must be named, since the driver keeps what it is not told.
-    pub(crate) fn change(self, from: Option<&List>, to: &List) -> Option<List> {
-        let from = from.map_or(&[][..], |list| &list[..]);
-        if from == &to[..] {
+    pub(crate) fn change(self, from: List, to: List) -> Option<List> {
+        if from == to {
             return None;
         }
         let gone = |a: &&Access| !to.iter().any(|b| b.device == a.device);
         if !self.single {
             // All devices have one state: a list without devices takes it from all.
             let nothing = Access { device: self.own, mode: AccessMode::NONE };
-            return Some(if to.is_empty() { Arc::new([nothing]) } else { Arc::clone(to) });
+            return Some(if to.is_empty() { List::of(&[nothing]) } else { to });
         }
         if !from.iter().any(|a| gone(&a)) {
-            return Some(Arc::clone(to));
+            return Some(to);
         }
         let leaving = from.iter().filter(gone).map(|a| Access { mode: AccessMode::NONE, ..*a });
-        Some(leaving.chain(to.iter().copied()).collect())
+        Some(List::of(&leaving.chain(to.iter().copied()).collect::<Vec<_>>()))
     }
 }
 
@@ -59,7 +97,7 @@ impl Shape {
 pub(crate) fn normalize(calls: &Calls, operation: Operation, access: &[Access]) -> Result<List> {
     let own = Access { device: calls.ordinal(), mode: AccessMode::READ_WRITE };
     if access.is_empty() || access == [own] {
-        return Ok(Arc::new([own]));
+        return Ok(List::of(&[own]));
     }
     let devices = calls.driver().device_count();
     for (i, a) in access.iter().enumerate() {
@@ -82,7 +120,7 @@ pub(crate) fn normalize(calls: &Calls, operation: Operation, access: &[Access]) 
     }
     let mut list: Vec<Access> = access.iter().copied().filter(|a| a.mode != AccessMode::NONE).collect();
     list.sort_unstable_by_key(|a| a.device);
-    Ok(list.into())
+    Ok(List::of(&list))
 }
 
 #[cfg(test)]
@@ -92,26 +130,26 @@ mod tests {
     const SHAPE: Shape = Shape { ranged: true, joined: true, single: true, aliasing: true, own: Ordinal(0) };
 
     fn list(items: &[(u32, AccessMode)]) -> List {
-        items.iter().map(|&(device, mode)| Access { device: Ordinal(device), mode }).collect()
+        let line = |&(device, mode): &(u32, AccessMode)| Access { device: Ordinal(device), mode };
+        List::of(&items.iter().map(line).collect::<Vec<_>>())
     }
 
     #[test]
     fn a_device_that_leaves_the_list_is_named() {
         let both = list(&[(0, AccessMode::READ_WRITE), (1, AccessMode::READ)]);
         let one = list(&[(0, AccessMode::READ_WRITE)]);
-        let call = SHAPE.change(Some(&both), &one).expect("a call");
-        assert_eq!(call, list(&[(1, AccessMode::NONE), (0, AccessMode::READ_WRITE)]));
-        assert_eq!(SHAPE.change(Some(&one), &both).as_ref(), Some(&both));
-        assert_eq!(SHAPE.change(None, &both).as_ref(), Some(&both));
+        let call = list(&[(1, AccessMode::NONE), (0, AccessMode::READ_WRITE)]);
+        assert_eq!(SHAPE.change(both, one), Some(call));
+        assert_eq!(SHAPE.change(one, both), Some(both));
+        assert_eq!(SHAPE.change(List::NOTHING, both), Some(both));
     }
 
     #[test]
     fn equal_lists_need_no_call() {
         let one = list(&[(0, AccessMode::READ_WRITE)]);
-        assert_eq!(SHAPE.change(Some(&one), &list(&[(0, AccessMode::READ_WRITE)])), None);
-        assert_eq!(SHAPE.change(None, &list(&[])), None);
-        let gone = SHAPE.change(Some(&one), &list(&[])).expect("a call");
-        assert_eq!(gone, list(&[(0, AccessMode::NONE)]));
+        assert_eq!(SHAPE.change(one, list(&[(0, AccessMode::READ_WRITE)])), None);
+        assert_eq!(SHAPE.change(List::NOTHING, list(&[])), None);
+        assert_eq!(SHAPE.change(one, List::NOTHING), Some(list(&[(0, AccessMode::NONE)])));
     }
 
     #[test]
@@ -119,7 +157,7 @@ mod tests {
         let shape = Shape { single: false, ..SHAPE };
         let both = list(&[(0, AccessMode::READ_WRITE), (1, AccessMode::READ)]);
         let one = list(&[(0, AccessMode::READ_WRITE)]);
-        assert_eq!(shape.change(Some(&both), &one).as_ref(), Some(&one));
-        assert_eq!(shape.change(Some(&one), &list(&[])), Some(list(&[(0, AccessMode::NONE)])));
+        assert_eq!(shape.change(both, one), Some(one));
+        assert_eq!(shape.change(one, List::NOTHING), Some(list(&[(0, AccessMode::NONE)])));
     }
 }

@@ -129,6 +129,47 @@ enum Count {
     TimelineWrites,
 }
 
+/// Many calls that are timed and counted as one.
+pub(crate) struct Batch<'a> {
+    calls: &'a Calls,
+    start: Instant,
+    map: u64,
+    unmap: u64,
+    set_access: u64,
+}
+
+impl Batch<'_> {
+    pub(crate) fn map(&mut self, range: DeviceRange, block: NativeBlock) -> Result<()> {
+        self.map += 1;
+        self.calls.driver.map(range, block)
+    }
+
+    pub(crate) fn unmap(&mut self, range: DeviceRange) -> Result<()> {
+        self.unmap += 1;
+        self.calls.driver.unmap(range)
+    }
+
+    pub(crate) fn set_access(&mut self, range: DeviceRange, access: &[Access]) -> Result<()> {
+        self.set_access += 1;
+        self.calls.driver.set_access(range, access)
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        add_driver_time(self.start);
+        self.calls.add(Count::Map, self.map);
+        self.calls.add(Count::Unmap, self.unmap);
+        self.calls.add(Count::SetAccess, self.set_access);
+    }
+}
+
+fn add_driver_time(start: Instant) {
+    let mut times = TIMES.get();
+    times.driver = times.driver.saturating_add(start.elapsed());
+    TIMES.set(times);
+}
+
 /// One device of a driver, with its calls counted.
 #[derive(Debug)]
 pub(crate) struct Calls {
@@ -171,15 +212,17 @@ impl Calls {
     fn timed<T>(call: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let result = call();
-        let mut times = TIMES.get();
-        times.driver = times.driver.saturating_add(start.elapsed());
-        TIMES.set(times);
+        add_driver_time(start);
         result
     }
 
     fn counted<T>(&self, count: Count, call: impl FnOnce() -> Result<T>) -> Result<T> {
         self.add(count, 1);
         Self::timed(call)
+    }
+
+    pub(crate) fn batch(&self) -> Batch<'_> {
+        Batch { calls: self, start: Instant::now(), map: 0, unmap: 0, set_access: 0 }
     }
 
     pub(crate) fn granularity(&self, size: ByteSize) -> Result<Granularity> {

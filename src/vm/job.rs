@@ -131,10 +131,7 @@ pub(crate) fn want_block(block: &Block) -> WantBlock {
 
 /// The reservations as the planner sees them.
 pub(crate) fn places(places: &[&Reservation], books: &[MutexGuard<'_, Books>]) -> Vec<Place> {
-    let place = |(r, b): (&&Reservation, &MutexGuard<'_, Books>)| Place {
-        range: r.range(),
-        list: Arc::clone(&b.list),
-    };
+    let place = |(r, b): (&&Reservation, &MutexGuard<'_, Books>)| Place { range: r.range(), list: b.list };
     places.iter().zip(books).map(place).collect()
 }
 
@@ -150,7 +147,7 @@ fn held(place: u32, offset: u64, mapping: &Mapping) -> Held {
         State::Lost => HeldState::Lost,
         State::Retired { .. } => HeldState::Retired,
     };
-    let (applied, custom) = (mapping.applied.clone(), mapping.custom.clone());
+    let (applied, custom) = (mapping.applied, mapping.custom);
     Held { place, offset, block: want_block(&mapping.block), state, applied, custom }
 }
 
@@ -162,7 +159,15 @@ fn snapshot(place: u32, books: &Books, wants: &[Want], mode: Mode, out: &mut Vec
     }
     let mut next = 0;
     for want in wants {
-        for (offset, mapping) in books.overlapping(want.offset, want.block.map_or(1, |block| block.size)) {
+        let size = want.block.map_or(1, |block| block.size);
+        if let Some(mapping) = books.exactly(want.offset, size) {
+            if want.offset >= next {
+                out.push(held(place, want.offset, mapping));
+                next = want.offset + 1;
+            }
+            continue;
+        }
+        for (offset, mapping) in books.overlapping(want.offset, size) {
             if offset >= next {
                 out.push(held(place, offset, mapping));
                 next = offset + 1;
@@ -208,7 +213,8 @@ pub(crate) fn carry_out(
     plan: &Plan,
     block: BlockOf<'_>,
 ) -> (Result<()>, Garbage) {
-    let mut commit = Commit { reservations, books, block, garbage: Garbage::default() };
+    let ranged = shared.shape.ranged;
+    let mut commit = Commit { reservations, books, block, ranged, garbage: Garbage::default() };
     let result = match transaction::run(&shared.calls, shared.shape, places, &plan.steps) {
         Ok(()) => {
             commit.all(plan);
@@ -223,6 +229,8 @@ struct Commit<'a, 'b> {
     reservations: &'a [&'a Reservation],
     books: &'a mut [MutexGuard<'b, Books>],
     block: BlockOf<'a>,
+    /// Parts of reservations can be set.
+    ranged: bool,
     garbage: Garbage,
 }
 
@@ -251,22 +259,30 @@ impl Commit<'_, '_> {
             Action::Unmap { why: Why::Stray, .. } => {
                 self.garbage.blocks.extend(self.books[place].take_stray(step.offset));
             }
+            // The map that follows replaces it in the books.
+            Action::Unmap { followed: true, .. } => {}
             Action::Unmap { .. } => self.take(step.place, step.offset),
-            Action::Map { source: Source::Rebuild, .. } => self.books[place].rebuild(context, step.offset),
-            Action::Map { source: Source::Entry(entry), .. } => {
+            Action::Map { source: Source::Rebuild, to, .. } => {
+                self.books[place].rebuild(context, step.offset, *to)
+            }
+            Action::Map { source: Source::Entry(entry), to, .. } => {
                 if let Some(block) = (self.block)(*entry) {
-                    self.books[place].add(context, step.offset, block);
+                    self.garbage.blocks.extend(self.books[place].add(context, step.offset, block, *to));
                 }
             }
-            Action::Access { to, .. } => self.books[place].applied(step.offset, step.range.size().get(), to),
+            // New mappings know it already.
+            Action::Access { back, .. } if back.is_empty() && self.ranged => {}
+            Action::Access { to, .. } => self.books[place].applied(step.offset, step.range.size().get(), *to),
         }
     }
 
     /// Notes what was unmapped for good and what could not be taken back, and gives the error for the caller.
     fn failure(&mut self, plan: &Plan, failure: &Failure) -> Error {
         for step in &plan.steps[..failure.made] {
-            if matches!(step.action, Action::Unmap { why: Why::Retired | Why::Stray, .. }) {
-                self.step(step);
+            match step.action {
+                Action::Unmap { why: Why::Retired, .. } => self.take(step.place, step.offset),
+                Action::Unmap { why: Why::Stray, .. } => self.step(step),
+                _ => {}
             }
         }
         for &(i, still_mapped) in &failure.lost {
@@ -297,14 +313,14 @@ impl Commit<'_, '_> {
     /// The whole reservation was given its list; what these steps unmapped came back later, without.
     fn given(&mut self, place: u32, steps: &[Step]) {
         let books = &mut self.books[place as usize];
-        let list = Arc::clone(&books.list);
+        let list = books.list;
         let unmapped = |offset: u64| {
             let unmaps = |s: &Step| matches!(s.action, Action::Unmap { why: Why::Replaced { .. }, .. });
             steps.iter().any(|s| s.place == place && s.offset == offset && unmaps(s))
         };
         for (offset, mapping) in books.mappings.iter_mut().filter(|(_, m)| !m.is_lost()) {
             if !unmapped(*offset) {
-                mapping.applied = Some(Arc::clone(&list));
+                mapping.applied = list;
             }
         }
     }

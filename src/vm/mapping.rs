@@ -8,6 +8,7 @@ use super::{Block, BlockId, Owner};
 use crate::driver::Access;
 use crate::units::{ByteSize, DeviceRange};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 /// How a mapping stands.
@@ -50,8 +51,8 @@ pub(crate) enum State {
 pub(crate) struct Mapping {
     pub(crate) block: Arc<Block>,
     pub(crate) state: State,
-    /// What the driver holds, none before the first set-access.
-    pub(crate) applied: Option<List>,
+    /// What the driver holds; nothing before the first set-access.
+    pub(crate) applied: List,
     /// What it shall hold instead of the reservation's list.
     pub(crate) custom: Option<List>,
     /// Its number in the address table, while live.
@@ -81,7 +82,7 @@ impl Mapping {
                 State::Lost => MappingState::Lost,
                 State::Retired { .. } => MappingState::Retired,
             },
-            access: self.applied.as_ref().map_or_else(Vec::new, |list| list.to_vec()),
+            access: self.applied.to_vec(),
             overridden: self.custom.is_some(),
         }
     }
@@ -148,6 +149,12 @@ impl Books {
         self.mappings.iter().map(|(offset, mapping)| mapping.info(*offset)).collect()
     }
 
+    /// The mapping at `offset`, where nothing else shares a byte with `size` bytes from there: the common case,
+    /// found by one search.
+    pub(crate) fn exactly(&self, offset: u64, size: u64) -> Option<&Mapping> {
+        self.mappings.get(&offset).filter(|mapping| mapping.size() >= size)
+    }
+
     /// Mappings that share a byte with `size` bytes (0 counts as 1) from `offset`, by offset.
     pub(crate) fn overlapping(&self, offset: u64, size: u64) -> impl Iterator<Item = (u64, &Mapping)> {
         let before = self.mappings.range(..offset).next_back().filter(|(o, m)| *o + m.size() > offset);
@@ -155,21 +162,51 @@ impl Books {
         before.into_iter().chain(self.mappings.range(offset..end)).map(|(o, m)| (*o, m))
     }
 
-    /// A block was mapped, without access.
-    pub(crate) fn add(&mut self, ctx: Context<'_>, offset: u64, block: Arc<Block>) {
+    /// A block was mapped and given access, perhaps in place of another block, which comes back.
+    pub(crate) fn add(
+        &mut self,
+        ctx: Context<'_>,
+        offset: u64,
+        block: Arc<Block>,
+        applied: List,
+    ) -> Option<Arc<Block>> {
         block.count_place(true);
         ctx.count_caller(&block, true);
-        let entry = ctx.list_address(offset, &block);
-        let mapping = Mapping { block, state: State::Live, applied: None, custom: None, entry };
-        self.mappings.insert(offset, mapping);
+        let state = State::Live;
+        let fresh = |block, entry| Mapping { block, state, applied, custom: None, entry };
+        match self.mappings.entry(offset) {
+            Entry::Vacant(place) => {
+                let entry = ctx.list_address(offset, &block);
+                place.insert(fresh(block, entry));
+                None
+            }
+            Entry::Occupied(mut place) => {
+                let old = place.get_mut();
+                old.block.count_place(false);
+                if old.is_retired() {
+                    self.retired -= 1;
+                } else {
+                    ctx.count_caller(&old.block, false);
+                }
+                let same_size = old.size() == block.size().get();
+                if let Some(entry) = old.entry.filter(|_| same_size) {
+                    ctx.shared.registry.replace(entry, block.cell());
+                } else {
+                    ctx.unlist_address(offset, old);
+                    old.entry = ctx.list_address(offset, &block);
+                }
+                let entry = old.entry;
+                Some(place.insert(fresh(block, entry)).block)
+            }
+        }
     }
 
-    /// A lost mapping was mapped again, without access.
-    pub(crate) fn rebuild(&mut self, ctx: Context<'_>, offset: u64) {
+    /// A lost mapping was mapped again and given access.
+    pub(crate) fn rebuild(&mut self, ctx: Context<'_>, offset: u64, applied: List) {
         let Some(mapping) = self.mappings.get_mut(&offset) else { return };
         mapping.block.count_place(true);
         mapping.entry = ctx.list_address(offset, &mapping.block);
-        (mapping.state, mapping.applied) = (State::Live, None);
+        (mapping.state, mapping.applied) = (State::Live, applied);
         self.lost -= 1;
     }
 
@@ -195,7 +232,7 @@ impl Books {
     pub(crate) fn lose(&mut self, ctx: Context<'_>, offset: u64, still_mapped: Option<bool>) {
         let Some(mapping) = self.mappings.get_mut(&offset) else { return };
         ctx.unlist_address(offset, mapping);
-        (mapping.state, mapping.applied) = (State::Lost, None);
+        (mapping.state, mapping.applied) = (State::Lost, List::NOTHING);
         self.lost += 1;
         match still_mapped {
             Some(idle) => self.strays.push(Stray { offset, block: Arc::clone(&mapping.block), idle }),
@@ -222,21 +259,21 @@ impl Books {
     }
 
     /// The driver holds this access from `offset` on.
-    pub(crate) fn applied(&mut self, offset: u64, size: u64, list: &List) {
+    pub(crate) fn applied(&mut self, offset: u64, size: u64, list: List) {
         let end = offset.saturating_add(size);
         for (_, mapping) in self.mappings.range_mut(offset..end).filter(|(_, m)| !m.is_lost()) {
-            mapping.applied = Some(Arc::clone(list));
+            mapping.applied = list;
         }
     }
 
     /// Set-access was asked for `list`: over the whole reservation, or over exact mappings.
-    pub(crate) fn want(&mut self, offset: u64, size: u64, list: &List, whole: bool) {
+    pub(crate) fn want(&mut self, offset: u64, size: u64, list: List, whole: bool) {
         if whole {
-            self.list = Arc::clone(list);
+            self.list = list;
         }
         let end = offset.saturating_add(size);
         for (_, mapping) in self.mappings.range_mut(offset..end).filter(|(_, m)| !m.is_retired()) {
-            mapping.custom = if whole { None } else { Some(Arc::clone(list)) };
+            mapping.custom = (!whole).then_some(list);
         }
     }
 

@@ -15,7 +15,7 @@ pub(crate) enum Mode {
 }
 
 /// A reservation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) range: DeviceRange,
     pub(crate) list: List,
@@ -47,13 +47,13 @@ pub(crate) enum HeldState {
 }
 
 /// What the books hold: at least what shares a byte with a want, and what is lost. Sorted like the wants.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     pub(crate) place: u32,
     pub(crate) offset: u64,
     pub(crate) block: WantBlock,
     pub(crate) state: HeldState,
-    pub(crate) applied: Option<List>,
+    pub(crate) applied: List,
     pub(crate) custom: Option<List>,
 }
 
@@ -73,10 +73,10 @@ pub(crate) struct StrayAt {
 }
 
 /// Why something is unmapped, and so what an undo does.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Why {
     /// It is in use: an undo maps it again and restores this access.
-    Replaced { restore: Option<List> },
+    Replaced { restore: List },
     /// It was retired and has passed.
     Retired,
     /// It should not have been there.
@@ -93,7 +93,7 @@ pub(crate) enum Source {
 }
 
 /// A call that takes back a change of access on a mapping that stays.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Back {
     pub(crate) range: DeviceRange,
     pub(crate) call: List,
@@ -101,9 +101,23 @@ pub(crate) struct Back {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
-    Unmap { block: WantBlock, why: Why },
-    Map { block: WantBlock, source: Source },
-    Access { call: List, to: List, back: Vec<Back> },
+    /// `followed`: a map at the same offset follows.
+    Unmap {
+        block: WantBlock,
+        why: Why,
+        followed: bool,
+    },
+    /// `to`: what it is given by the set-access that follows.
+    Map {
+        block: WantBlock,
+        source: Source,
+        to: List,
+    },
+    Access {
+        call: List,
+        to: List,
+        back: Vec<Back>,
+    },
 }
 
 /// One driver call.

@@ -8,7 +8,6 @@ use super::plan::{
 };
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DeviceRange};
-use std::sync::Arc;
 
 /// A mapping of the final state.
 struct Final {
@@ -48,7 +47,7 @@ impl Planner<'_> {
     fn strays(&mut self) {
         for stray in self.on.strays {
             self.plan.waits |= !stray.idle;
-            self.unmap(stray.place, stray.offset, stray.block, None, Why::Stray);
+            self.unmap(stray.place, stray.offset, stray.block, None, Why::Stray, false);
         }
     }
 
@@ -109,10 +108,9 @@ impl Planner<'_> {
             return Err(self.blame(want, Kind::AlreadyMapped, "unmap what is there first, or remap"));
         }
         match held.state {
-            HeldState::Live if same => self.keep(want, held, held.custom.as_ref()),
+            HeldState::Live if same => self.keep(want, held, held.custom),
             HeldState::Lost if same => {
-                let custom = held.custom.clone();
-                self.map(want.place, want.offset, block, Some(want.entry), Source::Rebuild, custom);
+                self.map(want.place, want.offset, block, Some(want.entry), Source::Rebuild, held.custom);
             }
             HeldState::Retired if same && self.comes_back(held) => {
                 self.plan.revived.push((held.place, held.offset));
@@ -128,24 +126,22 @@ impl Planner<'_> {
 
     /// A plain map gives no access beyond the list's, so another kind of access does not come back by it.
     fn comes_back(&self, held: &Held) -> bool {
-        let list = &self.on.places[held.place as usize].list;
-        self.on.mode == Mode::Remap || held.applied.as_ref().is_none_or(|applied| applied == list)
+        let list = self.on.places[held.place as usize].list;
+        self.on.mode == Mode::Remap || held.applied == list || held.applied.is_empty()
     }
 
     /// The right block is mapped there: only its access may have to change.
-    fn keep(&mut self, want: &Want, held: &Held, custom: Option<&List>) {
-        let list = custom.unwrap_or(&self.on.places[held.place as usize].list);
+    fn keep(&mut self, want: &Want, held: &Held, custom: Option<List>) {
+        let list = custom.unwrap_or(self.on.places[held.place as usize].list);
         let call = match self.on.mode {
-            Mode::Remap => self.on.shape.change(held.applied.as_ref(), list),
+            Mode::Remap => self.on.shape.change(held.applied, list),
             Mode::Map => None,
         };
         let range = self.range(held.place, held.offset, held.block.size);
         match (call, range) {
             (Some(call), Some(range)) => {
-                let nothing: List = Arc::new([]);
-                let back = self.on.shape.change(Some(list), held.applied.as_ref().unwrap_or(&nothing));
-                let (place, offset, to, entry) =
-                    (held.place, held.offset, Arc::clone(list), Some(want.entry));
+                let back = self.on.shape.change(list, held.applied);
+                let (place, offset, to, entry) = (held.place, held.offset, list, Some(want.entry));
                 self.changed.push(Changed { place, offset, range, call, to, back, entry });
             }
             _ => self.plan.skipped += 1,
@@ -158,8 +154,8 @@ impl Planner<'_> {
         match held.state {
             HeldState::Live => {
                 self.plan.waits = true;
-                let why = Why::Replaced { restore: held.applied.clone() };
-                self.unmap(held.place, held.offset, held.block, Some(want.entry), why);
+                let why = Why::Replaced { restore: held.applied };
+                self.unmap(held.place, held.offset, held.block, Some(want.entry), why, !for_good);
             }
             HeldState::Lost => {
                 self.plan.forgotten.push((held.place, held.offset));
@@ -171,7 +167,7 @@ impl Planner<'_> {
                 self.unnamed(held);
             }
             HeldState::Retired => {
-                self.unmap(held.place, held.offset, held.block, Some(want.entry), Why::Retired);
+                self.unmap(held.place, held.offset, held.block, Some(want.entry), Why::Retired, true);
             }
         }
     }
@@ -184,12 +180,11 @@ impl Planner<'_> {
                 self.stays(held.place, held.offset, held.block.size, None);
             }
             HeldState::Lost => {
-                let custom = held.custom.clone();
-                self.map(held.place, held.offset, held.block, None, Source::Rebuild, custom);
+                self.map(held.place, held.offset, held.block, None, Source::Rebuild, held.custom);
             }
             HeldState::Retired => {
                 if let Some(entry) = self.entry_over(held) {
-                    self.unmap(held.place, held.offset, held.block, Some(entry), Why::Retired);
+                    self.unmap(held.place, held.offset, held.block, Some(entry), Why::Retired, false);
                 }
             }
         }
@@ -215,19 +210,35 @@ impl Planner<'_> {
         custom: Option<List>,
     ) {
         let Some(range) = self.range(place, offset, block.size) else { return };
-        self.maps.push(Step { place, offset, range, entry, action: Action::Map { block, source } });
+        let to = match self.on.mode {
+            Mode::Remap => custom.unwrap_or(self.on.places[place as usize].list),
+            Mode::Map => List::NOTHING,
+        };
+        self.maps.push(Step { place, offset, range, entry, action: Action::Map { block, source, to } });
         self.stays(place, offset, block.size, entry);
-        if self.on.mode == Mode::Remap {
-            let to = custom.unwrap_or_else(|| Arc::clone(&self.on.places[place as usize].list));
-            if let Some(call) = self.on.shape.change(None, &to) {
-                self.changed.push(Changed { place, offset, range, call, to, back: None, entry });
-            }
+        // A plain map wants nothing, so nothing changes.
+        if let Some(call) = self.on.shape.change(List::NOTHING, to) {
+            self.changed.push(Changed { place, offset, range, call, to, back: None, entry });
         }
     }
 
-    fn unmap(&mut self, place: u32, offset: u64, block: WantBlock, entry: Option<u64>, why: Why) {
+    fn unmap(
+        &mut self,
+        place: u32,
+        offset: u64,
+        block: WantBlock,
+        entry: Option<u64>,
+        why: Why,
+        followed: bool,
+    ) {
         let Some(range) = self.range(place, offset, block.size) else { return };
-        self.plan.steps.push(Step { place, offset, range, entry, action: Action::Unmap { block, why } });
+        self.plan.steps.push(Step {
+            place,
+            offset,
+            range,
+            entry,
+            action: Action::Unmap { block, why, followed },
+        });
     }
 
     fn stays(&mut self, place: u32, offset: u64, size: u64, entry: Option<u64>) {
@@ -308,7 +319,7 @@ pub(crate) fn push_access(shape: Shape, whole: DeviceRange, steps: &mut Vec<Step
     let last = steps.last_mut().filter(|last| last.place == change.place);
     if let Some(Step { range, action: Action::Access { call, to, back: backs }, .. }) = last {
         if !shape.ranged {
-            join_calls(call, &change.call);
+            *call = join_calls(*call, change.call);
             return;
         }
         let equal = *call == change.call && *to == change.to;
@@ -331,16 +342,11 @@ pub(crate) fn push_access(shape: Shape, whole: DeviceRange, steps: &mut Vec<Step
     steps.push(Step { place: change.place, offset, range, entry: change.entry, action });
 }
 
-/// Adds the devices that only `other` names: those that leave.
-fn join_calls(call: &mut List, other: &List) {
-    if call == other {
-        return;
-    }
+/// `call` and the devices that only `other` names: those that leave.
+fn join_calls(call: List, other: List) -> List {
     let extra = other.iter().filter(|a| !call.iter().any(|b| b.device == a.device));
     let joint: Vec<_> = extra.chain(call.iter()).copied().collect();
-    if joint.len() > call.len() {
-        *call = joint.into();
-    }
+    if call == other || joint.len() == call.len() { call } else { List::of(&joint) }
 }
 
 #[cfg(test)]

@@ -9,12 +9,12 @@ const SHAPE: Shape = Shape { ranged: true, joined: true, single: true, aliasing:
 const START: u64 = 0x1000;
 
 fn own() -> List {
-    Arc::new([Access { device: Ordinal(0), mode: AccessMode::READ_WRITE }])
+    List::of(&[Access { device: Ordinal(0), mode: AccessMode::READ_WRITE }])
 }
 
 fn both() -> List {
     let peer = Access { device: Ordinal(1), mode: AccessMode::READ };
-    Arc::new([Access { device: Ordinal(0), mode: AccessMode::READ_WRITE }, peer])
+    List::of(&[Access { device: Ordinal(0), mode: AccessMode::READ_WRITE }, peer])
 }
 
 fn place(number: u64) -> Place {
@@ -35,7 +35,7 @@ fn want(offset: u64, block: Option<WantBlock>) -> Want {
 }
 
 fn held(offset: u64, block: WantBlock, state: HeldState) -> Held {
-    let applied = (state != HeldState::Lost).then(own);
+    let applied = if state == HeldState::Lost { List::NOTHING } else { own() };
     Held { place: 0, offset, block: WantBlock { places: 1, ..block }, state, applied, custom: None }
 }
 
@@ -97,7 +97,7 @@ fn nothing_to_unmap_is_nothing_to_wait_for() {
 
 #[test]
 fn a_mapping_without_access_gets_it_and_an_undo_takes_it_back() {
-    let bare = Held { applied: None, ..live(0, block(1, 4)) };
+    let bare = Held { applied: List::NOTHING, ..live(0, block(1, 4)) };
     let plan = run(&[want(0, Some(block(1, 4)))], &[bare]).expect("a plan");
     assert_eq!(words(&plan), ["=0..4"]);
     let Action::Access { back, .. } = &plan.steps[0].action else { panic!("{plan:?}") };
@@ -106,7 +106,7 @@ fn a_mapping_without_access_gets_it_and_an_undo_takes_it_back() {
 
 #[test]
 fn an_override_stays_with_its_mapping_and_goes_with_its_unmapping() {
-    let custom = Held { applied: Some(both()), custom: Some(both()), ..live(0, block(1, 4)) };
+    let custom = Held { applied: both(), custom: Some(both()), ..live(0, block(1, 4)) };
     let plan = run(&[want(0, Some(block(1, 4)))], std::slice::from_ref(&custom)).expect("a plan");
     assert_eq!(plan.skipped, 1);
     let plan = run(&[want(0, Some(block(2, 4)))], &[custom]).expect("a plan");
@@ -117,7 +117,7 @@ fn an_override_stays_with_its_mapping_and_goes_with_its_unmapping() {
     let Action::Unmap { why: Why::Replaced { restore }, .. } = &plan.steps[0].action else {
         panic!("{plan:?}")
     };
-    assert_eq!(*restore, Some(both()));
+    assert_eq!(*restore, both());
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn a_retired_mapping_comes_back_or_makes_room() {
 
 #[test]
 fn a_retired_mapping_with_another_access_comes_back_and_is_set() {
-    let retired = Held { applied: Some(both()), ..held(0, block(1, 4), HeldState::Retired) };
+    let retired = Held { applied: both(), ..held(0, block(1, 4), HeldState::Retired) };
     let plan = run(&[want(0, Some(block(1, 4)))], std::slice::from_ref(&retired)).expect("a plan");
     assert_eq!((words(&plan), plan.revived.len()), (vec!["=0..4".to_owned()], 1));
     // A plain map sets nothing, so it takes only what already is as the list says.
@@ -232,7 +232,7 @@ fn access_follows_the_capabilities() {
 
 #[test]
 fn neighbours_with_different_calls_are_set_apart() {
-    let wider = Held { applied: Some(both()), ..live(4, block(2, 4)) };
+    let wider = Held { applied: both(), ..live(4, block(2, 4)) };
     let wants = [want(0, Some(block(1, 4))), want(4, Some(block(2, 4))), want(8, Some(block(3, 4)))];
     let plan = run(&wants, &[wider]).expect("a plan");
     assert_eq!(words(&plan)[2..], ["=0..4", "=4..8", "=8..12"]);

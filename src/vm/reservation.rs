@@ -78,7 +78,7 @@ impl Reservation {
 
     /// Its access list, by device, without the devices that have none.
     pub fn access(&self) -> Arc<[Access]> {
-        Arc::clone(&self.books().list)
+        Arc::from(&*self.books().list)
     }
 
     /// What is mapped, by offset; retired and lost mappings are listed as such.
@@ -163,8 +163,8 @@ impl Reservation {
             if mapping.is_lost() {
                 plan.forgotten.push((0, offset));
             } else if let (false, Some(range)) = (mapping.is_retired(), self.part(offset, &mapping.block)) {
-                let why = Why::Replaced { restore: mapping.applied.clone() };
-                let action = Action::Unmap { block: want_block(&mapping.block), why };
+                let why = Why::Replaced { restore: mapping.applied };
+                let action = Action::Unmap { block: want_block(&mapping.block), why, followed: false };
                 plan.steps.push(Step { place: 0, offset, range, entry: None, action });
             }
         }
@@ -195,10 +195,10 @@ impl Reservation {
             }
             check_exact(Operation::SetAccess, &books[0], range, offset.get())?;
         }
-        let steps = self.access_steps(&books[0], range, offset.get(), &list);
+        let steps = self.access_steps(&books[0], range, offset.get(), list);
         let (result, garbage) = self.carry_out(&mut books, &Plan { steps, ..Plan::default() });
         if result.is_ok() {
-            books[0].want(offset.get(), size.get(), &list, whole);
+            books[0].want(offset.get(), size.get(), list, whole);
         }
         drop(books);
         drop(garbage);
@@ -207,26 +207,24 @@ impl Reservation {
 
     /// The calls that give `list` to the mappings of a range, joined as far as the device allows. Retired
     /// mappings keep what they have, except where only the whole can be set.
-    fn access_steps(&self, books: &Books, range: DeviceRange, offset: u64, list: &List) -> Vec<Step> {
+    fn access_steps(&self, books: &Books, range: DeviceRange, offset: u64, list: List) -> Vec<Step> {
         let shape = self.shared.shape;
-        let nothing: List = Arc::new([]);
         let mut steps: Vec<Step> = Vec::new();
         for (offset, mapping) in books.overlapping(offset, range.size().get()) {
             if mapping.is_lost() || (mapping.is_retired() && shape.ranged) {
                 continue;
             }
-            let (call, part) =
-                (shape.change(mapping.applied.as_ref(), list), self.part(offset, &mapping.block));
+            let (call, part) = (shape.change(mapping.applied, list), self.part(offset, &mapping.block));
             let (Some(call), Some(range)) = (call, part) else { continue };
-            let back = shape.change(Some(list), mapping.applied.as_ref().unwrap_or(&nothing));
-            let change = Changed { place: 0, offset, range, call, to: Arc::clone(list), back, entry: None };
+            let back = shape.change(list, mapping.applied);
+            let change = Changed { place: 0, offset, range, call, to: list, back, entry: None };
             push_access(shape, self.range, &mut steps, change);
         }
         if let (false, [Step { action: Action::Access { back, .. }, range, .. }]) =
             (shape.ranged, &mut steps[..])
         {
             // One state for all: the old list is what goes back.
-            let call = shape.change(Some(list), &books.list);
+            let call = shape.change(list, books.list);
             back.extend(call.map(|call| Back { range: *range, call }));
         }
         steps
@@ -307,7 +305,7 @@ fn check_exact(operation: Operation, books: &Books, range: DeviceRange, offset: 
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut books = std::mem::replace(&mut *self.books(), Books::new(Arc::new([])));
+        let mut books = std::mem::replace(&mut *self.books(), Books::new(List::NOTHING));
         let context = self.context();
         let (mut blocks, mut left) = (Vec::new(), Vec::new());
         let mut gone = |block: Option<Arc<Block>>, offset: u64, mapped: bool| {

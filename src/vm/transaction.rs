@@ -6,7 +6,6 @@ use super::calls::Calls;
 use super::plan::{Action, Place, Step, Why};
 use crate::error::Error;
 use crate::units::{ByteSize, DeviceRange};
-use std::sync::Arc;
 
 /// What a failed transaction left, for the books; everything not named is as before.
 #[derive(Debug)]
@@ -34,13 +33,15 @@ impl Failure {
 
 /// Makes all calls, or takes back those made.
 pub(crate) fn run(calls: &Calls, shape: Shape, places: &[Place], steps: &[Step]) -> Result<(), Box<Failure>> {
+    let mut batch = calls.batch();
     for (i, step) in steps.iter().enumerate() {
         let result = match &step.action {
-            Action::Unmap { .. } => calls.unmap(step.range),
-            Action::Map { block, .. } => calls.map(step.range, block.native),
-            Action::Access { call, .. } => calls.set_access(step.range, call),
+            Action::Unmap { .. } => batch.unmap(step.range),
+            Action::Map { block, .. } => batch.map(step.range, block.native),
+            Action::Access { call, .. } => batch.set_access(step.range, call),
         };
         if let Err(mut error) = result {
+            drop(batch);
             error.entry = step.entry.or(error.entry);
             let failure = Failure::new(error, i);
             let mut undo = Undo { calls, shape, places, steps, failure };
@@ -60,13 +61,13 @@ struct Undo<'a> {
 }
 
 /// Access to be restored over the mappings of some steps.
-struct Restore<'a> {
+struct Restore {
     range: DeviceRange,
-    list: &'a List,
+    list: List,
     steps: Vec<usize>,
 }
 
-impl<'a> Undo<'a> {
+impl Undo<'_> {
     fn run(&mut self) {
         let mut restored = Vec::new();
         for i in (0..self.failure.made).rev() {
@@ -87,7 +88,7 @@ impl<'a> Undo<'a> {
                         self.failure.strays.push(i);
                     }
                 }
-                Action::Unmap { block, why: Why::Replaced { .. } } => {
+                Action::Unmap { block, why: Why::Replaced { .. }, .. } => {
                     let blocked =
                         self.failure.strays.iter().any(|s| self.steps[*s].range.overlaps(step.range));
                     if blocked || self.calls.map(step.range, block.native).is_err() {
@@ -101,7 +102,7 @@ impl<'a> Undo<'a> {
         }
         restored.reverse();
         for restore in self.restores(&restored) {
-            if self.calls.set_access(restore.range, restore.list).is_err() {
+            if self.calls.set_access(restore.range, &restore.list).is_err() {
                 self.lose(&restore.steps);
             } else if !self.shape.ranged {
                 self.failure.given.extend(restore.steps.first().map(|i| (self.steps[*i].place, true)));
@@ -110,11 +111,11 @@ impl<'a> Undo<'a> {
     }
 
     /// The calls that give back their access to mappings that are back, joined as far as the device allows.
-    fn restores(&self, restored: &[usize]) -> Vec<Restore<'a>> {
-        let mut all: Vec<Restore<'a>> = Vec::new();
+    fn restores(&self, restored: &[usize]) -> Vec<Restore> {
+        let mut all: Vec<Restore> = Vec::new();
         for &i in restored {
             let step = &self.steps[i];
-            let Action::Unmap { why: Why::Replaced { restore: Some(list) }, .. } = &step.action else {
+            let Action::Unmap { why: Why::Replaced { restore: list }, .. } = step.action else {
                 continue;
             };
             if list.is_empty() {
@@ -136,9 +137,11 @@ impl<'a> Undo<'a> {
     }
 
     /// Neighbours of one reservation with one list. (Two reservations may lie side by side.)
-    fn joins(&self, last: &Restore<'_>, range: DeviceRange, list: &List, whole: DeviceRange) -> bool {
-        let equal = Arc::ptr_eq(last.list, list) || last.list == list;
-        self.shape.joined && last.range.end() == range.start() && whole.contains(last.range.start()) && equal
+    fn joins(&self, last: &Restore, range: DeviceRange, list: List, whole: DeviceRange) -> bool {
+        self.shape.joined
+            && last.range.end() == range.start()
+            && whole.contains(last.range.start())
+            && last.list == list
     }
 
     /// Mapped without access is of no use: it is unmapped, and rebuilt later.

@@ -34,6 +34,7 @@ mod remap;
 mod reservation;
 mod retire;
 mod shared;
+mod slab;
 mod timeline;
 mod transaction;
 

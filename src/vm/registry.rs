@@ -12,6 +12,7 @@
 //! sees the cleared slots when it looks again, so it never spins on a stalled writer. Fields are relaxed atomics
 //! between the version's fences, the usual sequence lock: a torn read is never taken.
 
+use super::slab::Slab;
 use super::{BlockId, Found};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -19,38 +20,6 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 const BITS: u32 = 9;
 const FAN: usize = 1 << BITS;
-const FIRST_CHUNK: u32 = 64;
-const CHUNKS: usize = 26;
-
-/// A growing array whose elements never move, each index valid for ever once made.
-#[derive(Debug)]
-struct Slab<T> {
-    chunks: [OnceLock<Box<[T]>>; CHUNKS],
-}
-
-impl<T: Default> Slab<T> {
-    fn new() -> Self {
-        Self { chunks: std::array::from_fn(|_| OnceLock::new()) }
-    }
-
-    /// Chunk k holds 64 · 2^k elements, so index + 64 has the chunk in its highest bit.
-    const fn locate(index: u32) -> (usize, usize) {
-        let n = index as u64 + FIRST_CHUNK as u64;
-        let chunk = n.ilog2() - FIRST_CHUNK.ilog2();
-        (chunk as usize, (n - ((FIRST_CHUNK as u64) << chunk)) as usize)
-    }
-
-    fn get(&self, index: u32) -> Option<&T> {
-        let (chunk, at) = Self::locate(index);
-        self.chunks.get(chunk)?.get()?.get(at)
-    }
-
-    fn make(&self, index: u32) -> Option<&T> {
-        let (chunk, at) = Self::locate(index);
-        let fill = || (0..(FIRST_CHUNK as usize) << chunk).map(|_| T::default()).collect();
-        self.chunks.get(chunk)?.get_or_init(fill).get(at)
-    }
-}
 
 /// A mapping.
 #[derive(Debug, Default)]
@@ -354,15 +323,6 @@ mod tests {
         assert!(r.find(last.start()).is_some());
         assert!(r.find(DevicePtr(u64::MAX)).is_none());
         assert!(r.find(DevicePtr::NULL).is_none());
-    }
-
-    #[test]
-    fn slabs_reach_every_index_once() {
-        let mut seen = std::collections::HashSet::new();
-        for index in 0..10_000 {
-            assert!(seen.insert(Slab::<u32>::locate(index)));
-        }
-        assert_eq!(Slab::<u32>::locate(u32::MAX - FIRST_CHUNK).0, CHUNKS - 1);
     }
 
     #[test]

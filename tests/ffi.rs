@@ -3,6 +3,8 @@
 
 #[path = "ffi/golden.rs"]
 mod golden;
+#[path = "ffi/logger.rs"]
+mod logger;
 #[path = "ffi/toolbox.rs"]
 mod toolbox;
 

@@ -4,7 +4,7 @@ use super::access;
 use super::calls::{self, Calls};
 use super::cleanup::{Leftover, log_failure};
 use super::copy;
-use super::entries;
+use super::entries::{self, Entries, In};
 use super::shared::Shared;
 use super::{Allocation, Block, BlockId, CallCounts, Mark, Owner, Reservation};
 use crate::driver::{
@@ -55,6 +55,15 @@ pub struct RemapEntry {
     /// The reservation.
     pub reservation: Arc<Reservation>,
     /// The offset in it.
+    pub offset: ByteSize,
+    /// The block to be mapped there, or none to unmap what is.
+    pub block: Option<Arc<Block>>,
+}
+
+/// One entry of a remap in one reservation.
+#[derive(Clone, Debug)]
+pub struct PlaceEntry {
+    /// The offset in the reservation.
     pub offset: ByteSize,
     /// The block to be mapped there, or none to unmap what is.
     pub block: Option<Arc<Block>>,
@@ -238,6 +247,23 @@ impl Device {
     /// (a block would be mapped twice without aliasing). `StreamCapturing`. The driver's: then everything is as
     /// before, or, where that failed too, `RangeLost`.
     pub fn remap(&self, entries: &[RemapEntry], wait_for: &[Stream]) -> Result<RemapReport> {
+        self.remap_all(&entries, wait_for)
+    }
+
+    /// The same for entries that name one reservation, which costs less.
+    ///
+    /// # Errors
+    /// As [`Self::remap`].
+    pub fn remap_in(
+        &self,
+        reservation: &Reservation,
+        entries: &[PlaceEntry],
+        wait_for: &[Stream],
+    ) -> Result<RemapReport> {
+        self.remap_all(&In { reservation, entries }, wait_for)
+    }
+
+    fn remap_all(&self, entries: &impl Entries, wait_for: &[Stream]) -> Result<RemapReport> {
         let (before, times) = (calls::thread_counts(), calls::thread_times());
         let done = self.shared.with_room(|| entries::remap(&self.shared, entries, wait_for))?;
         let (after, now) = (calls::thread_counts(), calls::thread_times());
@@ -289,6 +315,24 @@ impl Device {
     /// The first failure; everything else was collected all the same.
     pub fn drain(&self) -> Result<()> {
         self.shared.drain()
+    }
+
+    /// What a copy of these slices is refused for, if it is.
+    ///
+    /// # Errors
+    /// Those of [`Self::shadow_copy`] without the driver's.
+    pub fn check_slices(slices: &[CopySlice]) -> Result<()> {
+        copy::check(slices).map(|_| ())
+    }
+
+    /// [`Self::shadow_copy`] without its checks, for callers inside the library that know more than it can see: the
+    /// caller vouches that no address is NULL, that no range wraps and that no destination overlaps another
+    /// slice. Where that is not so, which bytes arrive is undefined.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn copy_vouched(&self, stream: Stream, slices: &[CopySlice]) -> Result<u32> {
+        self.shared.calls.copy(stream, slices)
     }
 
     /// Copies slices on a stream of this device and says how many launches that took. No slice (of more than 0

@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, MutexGuard};
 
 /// The block of an entry.
-pub(crate) type BlockOf<'a> = &'a dyn Fn(u64) -> Option<Arc<Block>>;
+pub(crate) type BlockOf<'a> = &'a dyn Fn(u32) -> Option<&'a Arc<Block>>;
 
 /// What is to be done.
 pub(crate) struct Job<'a> {
@@ -94,7 +94,7 @@ impl Job<'_> {
         }
         let now = |want: &Want| {
             let block = want.block.and_then(|_| (self.block)(want.entry));
-            Want { block: block.as_deref().map(want_block), ..*want }
+            Want { block: block.map(|block| want_block(block)), ..*want }
         };
         self.wants.iter().map(now).collect()
     }
@@ -178,6 +178,9 @@ fn snapshot(place: u32, books: &Books, wants: &[Want], mode: Mode, out: &mut Vec
 
 /// The marks that retired mappings in the way still wait for.
 fn marks_in_the_way(plan: &Plan, books: &[MutexGuard<'_, Books>]) -> Vec<Marks> {
+    if !plan.evicts {
+        return Vec::new();
+    }
     let marks = |step: &Step| match &step.action {
         Action::Unmap { why: Why::Retired, .. } => {
             match &books[step.place as usize].mappings.get(&step.offset)?.state {
@@ -215,7 +218,7 @@ pub(crate) fn carry_out(
 ) -> (Result<()>, Garbage) {
     let ranged = shared.shape.ranged;
     let mut commit = Commit { reservations, books, block, ranged, garbage: Garbage::default() };
-    let result = match transaction::run(&shared.calls, shared.shape, places, &plan.steps) {
+    let result = match transaction::run(&shared.calls, shared.shape, places, plan) {
         Ok(()) => {
             commit.all(plan);
             Ok(())
@@ -225,16 +228,16 @@ pub(crate) fn carry_out(
     (result, commit.garbage)
 }
 
-struct Commit<'a, 'b> {
+struct Commit<'a, 'b, 'c> {
     reservations: &'a [&'a Reservation],
     books: &'a mut [MutexGuard<'b, Books>],
-    block: BlockOf<'a>,
+    block: BlockOf<'c>,
     /// Parts of reservations can be set.
     ranged: bool,
     garbage: Garbage,
 }
 
-impl Commit<'_, '_> {
+impl Commit<'_, '_, '_> {
     fn all(&mut self, plan: &Plan) {
         for &(place, offset) in &plan.forgotten {
             self.take(place, offset);
@@ -267,11 +270,12 @@ impl Commit<'_, '_> {
             }
             Action::Map { source: Source::Entry(entry), to, .. } => {
                 if let Some(block) = (self.block)(*entry) {
+                    let block = Arc::clone(block);
                     self.garbage.blocks.extend(self.books[place].add(context, step.offset, block, *to));
                 }
             }
             // New mappings know it already.
-            Action::Access { back, .. } if back.is_empty() && self.ranged => {}
+            Action::Access { back, .. } if back.0 == back.1 && self.ranged => {}
             Action::Access { to, .. } => self.books[place].applied(step.offset, step.range.size().get(), *to),
         }
     }
@@ -341,7 +345,7 @@ impl Commit<'_, '_> {
         let place = step.place as usize;
         let Action::Map { source, .. } = &step.action else { return };
         let block = match source {
-            Source::Entry(entry) => (self.block)(*entry),
+            Source::Entry(entry) => (self.block)(*entry).map(Arc::clone),
             Source::Rebuild => self.books[place].mappings.get(&step.offset).map(|m| Arc::clone(&m.block)),
         };
         if let Some(block) = block {

@@ -185,7 +185,8 @@ impl Registry {
             // Start and size stay, so either cell is right for a reader under way, as long as it is not given to
             // another block: that happens after the version has gone on.
             entry.cell.store(cell, Ordering::Release);
-            entry.version.fetch_add(2, Ordering::Release);
+            let version = entry.version.load(Ordering::Relaxed);
+            entry.version.store(version.wrapping_add(2), Ordering::Release);
         }
     }
 

@@ -213,6 +213,7 @@ fn buffers_that_copies_would_write_twice_are_refused_when_they_change() {
         world.synchronize();
         assert!(holds(addresses(&binding, 4)[0], SMALL.bytes, round));
         binding.end().expect("end");
+        world.synchronize();
         let before = world.trace.counts().total();
         assert_eq!(refused(&world, &binding, &clash), (Kind::Overlap, Some(1)));
         let wraps = Buffer { address: DevicePtr(u64::MAX - 99), ..buffer(6, 0) };

@@ -1,7 +1,7 @@
 //! Callers' arrays: checked entry by entry, sorted, and turned into jobs.
 
 use super::job::{Done, Job, want_block};
-use super::plan::{Mode, Want};
+use super::plan::{Entry, Mode, Want};
 use super::retire::{Garbage, Marks, Pending, record_all};
 use super::shared::{Shared, next_number};
 use super::{Block, PlaceEntry, RemapEntry, Reservation, RetireEntry};
@@ -125,9 +125,9 @@ pub(crate) fn remap(shared: &Shared, entries: &impl Entries, wait_for: &[Stream]
         let checked = check(shared, sorted.places[place as usize], offset, block.map(|block| &**block));
         checked.map_err(|e| e.entry(u64::from(entry)))?;
         let block = block.map(|block| want_block(block));
-        wants.push(Want { place, offset: offset.get(), block, entry });
+        wants.push(Want { place, offset: offset.get(), block, entry: Entry::new(entry) });
     }
-    let block = |i: u32| entries.block(i as usize);
+    let block = |entry: Entry| entries.block(entry.index());
     let (places, mode) = (&sorted.places[..], Mode::Remap);
     Job { shared, mode, places, wants: &wants, block: &block, wait_for }.run()
 }

@@ -3,7 +3,7 @@
 
 use super::mapping::{Books, Mapping, State};
 use super::plan::{
-    Action, Held, HeldState, Mode, Place, Plan, Snapshot, Source, Step, StrayAt, Want, WantBlock, Why,
+    Action, Entry, Held, HeldState, Mode, Place, Plan, Snapshot, Source, Step, StrayAt, Want, WantBlock, Why,
 };
 use super::retire::{Garbage, Marks, wait_all};
 use super::shared::Shared;
@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, MutexGuard};
 
 /// The block of an entry.
-pub(crate) type BlockOf<'a> = &'a dyn Fn(u32) -> Option<&'a Arc<Block>>;
+pub(crate) type BlockOf<'a> = &'a dyn Fn(Entry) -> Option<&'a Arc<Block>>;
 
 /// What is to be done.
 pub(crate) struct Job<'a> {

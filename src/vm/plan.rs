@@ -4,6 +4,7 @@ use super::BlockId;
 use super::access::{List, Shape};
 use crate::driver::NativeBlock;
 use crate::units::DeviceRange;
+use std::num::NonZeroU32;
 
 /// Whether it is a remap or a plain map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,6 +13,26 @@ pub(crate) enum Mode {
     Remap,
     /// Wants the place empty and sets no access.
     Map,
+}
+
+/// The number of an entry in the caller's array, so that one word says which or none.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Entry(NonZeroU32);
+
+impl Entry {
+    /// Entry `index`, below the last number there is.
+    pub(crate) const fn new(index: u32) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(index))
+    }
+
+    pub(crate) const fn index(self) -> usize {
+        (self.0.get() - 1) as usize
+    }
+
+    /// As errors name it.
+    pub(crate) const fn blame(self) -> u64 {
+        self.index() as u64
+    }
 }
 
 /// A reservation.
@@ -27,7 +48,7 @@ pub(crate) struct Want {
     pub(crate) place: u32,
     pub(crate) offset: u64,
     pub(crate) block: Option<WantBlock>,
-    pub(crate) entry: u32,
+    pub(crate) entry: Entry,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +108,7 @@ pub(crate) enum Why {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
     /// In the caller's entry.
-    Entry(u32),
+    Entry(Entry),
     /// In the books, which hold it as lost.
     Rebuild,
 }
@@ -115,7 +136,7 @@ pub(crate) struct Step {
     pub(crate) place: u32,
     pub(crate) offset: u64,
     pub(crate) range: DeviceRange,
-    pub(crate) entry: Option<u32>,
+    pub(crate) entry: Option<Entry>,
     pub(crate) action: Action,
 }
 
@@ -148,7 +169,7 @@ pub(crate) struct Changed {
     pub(crate) to: List,
     /// The call that takes it back, for a mapping that was there before.
     pub(crate) back: Option<List>,
-    pub(crate) entry: Option<u32>,
+    pub(crate) entry: Option<Entry>,
 }
 
 /// What the planner looks at.

@@ -4,7 +4,7 @@
 use super::BlockId;
 use super::access::{List, Shape};
 use super::plan::{
-    Action, Back, Changed, Held, HeldState, Mode, Plan, Snapshot, Source, Step, Want, WantBlock, Why,
+    Action, Back, Changed, Entry, Held, HeldState, Mode, Plan, Snapshot, Source, Step, Want, WantBlock, Why,
 };
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DeviceRange};
@@ -14,7 +14,7 @@ use crate::units::{ByteSize, DeviceRange};
 struct Final {
     place: u32,
     end: u64,
-    entry: Option<u32>,
+    entry: Option<Entry>,
 }
 
 struct Planner<'a> {
@@ -28,7 +28,7 @@ struct Planner<'a> {
     overlap: Option<Error>,
     /// Without aliasing, the blocks that leave a place, and those that need one, with how many they have.
     left: Vec<BlockId>,
-    placed: Vec<(BlockId, u32, Option<u32>)>,
+    placed: Vec<(BlockId, u32, Option<Entry>)>,
 }
 
 /// Plans, or says which entry makes it impossible.
@@ -200,7 +200,7 @@ impl Planner<'_> {
     }
 
     /// The entry of a block that would be mapped over `held`.
-    fn entry_over(&self, held: &Held) -> Option<u32> {
+    fn entry_over(&self, held: &Held) -> Option<Entry> {
         let wants = self.on.wants;
         let after = wants.partition_point(|w| (w.place, w.offset) < (held.place, held.end()));
         let mut before = wants[..after].iter().rev().take_while(|w| w.place == held.place);
@@ -214,7 +214,7 @@ impl Planner<'_> {
         place: u32,
         offset: u64,
         block: WantBlock,
-        entry: Option<u32>,
+        entry: Option<Entry>,
         source: Source,
         custom: Option<List>,
     ) {
@@ -240,7 +240,7 @@ impl Planner<'_> {
         place: u32,
         offset: u64,
         block: WantBlock,
-        entry: Option<u32>,
+        entry: Option<Entry>,
         why: Why,
         followed: bool,
     ) {
@@ -253,18 +253,19 @@ impl Planner<'_> {
         }
     }
 
+    #[inline(always)] // As there.
     fn change(&mut self, change: Changed) {
         let whole = self.on.places[change.place as usize].range;
         push_access(self.on.shape, whole, &mut self.access, &mut self.plan.backs, change);
     }
 
     /// A mapping of the final state. They come in order, and no two may share a byte.
-    fn stays(&mut self, place: u32, offset: u64, size: u64, entry: Option<u32>) {
+    fn stays(&mut self, place: u32, offset: u64, size: u64, entry: Option<Entry>) {
         let before = self.last.replace(Final { place, end: offset + size, entry });
         if let Some(before) = before.filter(|b| b.place == place && b.end > offset) {
             let error = Error::new(Kind::AlreadyMapped, self.operation(), "two mappings would overlap");
             let error = self.range(place, offset, size).map_or(error, |r| error.at(r.start(), r.size()));
-            let entry = before.entry.max(entry).map(u64::from);
+            let entry = before.entry.max(entry).map(Entry::blame);
             self.overlap.get_or_insert(Error { entry, ..error });
         }
     }
@@ -274,7 +275,7 @@ impl Planner<'_> {
     }
 
     fn blame(&self, want: &Want, kind: Kind, hint: &'static str) -> Error {
-        let error = Error::new(kind, self.operation(), hint).entry(u64::from(want.entry));
+        let error = Error::new(kind, self.operation(), hint).entry(want.entry.blame());
         match self.range(want.place, want.offset, want.block.map_or(1, |block| block.size)) {
             Some(range) => error.at(range.start(), ByteSize(want.block.map_or(0, |block| block.size))),
             None => error,
@@ -298,7 +299,7 @@ impl Planner<'_> {
             let twice = i > 0 && placed[i - 1].0 == *id;
             if twice || *places as usize > gone {
                 let hint = "this device cannot map a block twice: unmap its old place in the same call";
-                let (entry, during) = (entry.map(u64::from), self.operation());
+                let (entry, during) = (entry.map(Entry::blame), self.operation());
                 return Err(Error { entry, ..Error::new(Kind::Unsupported, during, hint) });
             }
         }
@@ -314,6 +315,7 @@ impl Planner<'_> {
 }
 
 /// Adds a change of access to the steps, joined to the last one as far as the device allows.
+#[inline(always)] // Else the change goes through memory, which costs as much as the rest of planning a mapping.
 pub(crate) fn push_access(
     shape: Shape,
     whole: DeviceRange,

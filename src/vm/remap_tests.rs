@@ -31,7 +31,7 @@ fn mapped(id: u64, size: u64) -> WantBlock {
 }
 
 fn want(offset: u64, block: Option<WantBlock>) -> Want {
-    Want { place: 0, offset, block, entry: offset as u32 }
+    Want { place: 0, offset, block, entry: Entry::new(offset as u32) }
 }
 
 fn held(offset: u64, block: WantBlock, state: HeldState) -> Held {
@@ -240,7 +240,7 @@ fn neighbours_with_different_calls_are_set_apart() {
 
 #[test]
 fn several_reservations_are_planned_in_order() {
-    let second = |w: Want| Want { place: 1, entry: w.entry + 1000, ..w };
+    let second = |w: Want| Want { place: 1, entry: Entry::new(w.entry.index() as u32 + 1000), ..w };
     let wants = [want(0, Some(block(1, 4))), second(want(0, Some(block(2, 4)))), second(want(4, None))];
     let books = [live(0, block(8, 4)), Held { place: 1, ..live(4, block(9, 4)) }];
     let plan = run(&wants, &books).expect("a plan");

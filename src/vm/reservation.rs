@@ -4,7 +4,7 @@ use super::access::{self, List};
 use super::cleanup::Leftover;
 use super::job::{self, Job, want_block};
 use super::mapping::{Books, Context, Mapping, State};
-use super::plan::{Action, Back, Changed, Mode, Plan, Step, Want, Why};
+use super::plan::{Action, Back, Changed, Entry, Mode, Plan, Step, Want, Why};
 use super::remap::push_access;
 use super::retire::Garbage;
 use super::shared::{Shared, next_number};
@@ -139,7 +139,8 @@ impl Reservation {
         }
         self.check(Operation::Map, offset, block.size(), Some(block.granularity()))?;
         let result = self.shared.with_room(|| {
-            let want = Want { place: 0, offset: offset.get(), block: Some(want_block(block)), entry: 0 };
+            let entry = Entry::new(0);
+            let want = Want { place: 0, offset: offset.get(), block: Some(want_block(block)), entry };
             let (shared, mode) = (&*self.shared, Mode::Map);
             let block = |_| Some(block);
             Job { shared, mode, places: &[self], wants: &[want], block: &block, wait_for: &[] }.run()

@@ -3,7 +3,7 @@
 
 use super::access::{List, Shape};
 use super::calls::Calls;
-use super::plan::{Action, Place, Plan, Why};
+use super::plan::{Action, Entry, Place, Plan, Why};
 use crate::error::Error;
 use crate::units::{ByteSize, DeviceRange};
 
@@ -42,7 +42,7 @@ pub(crate) fn run(calls: &Calls, shape: Shape, places: &[Place], plan: &Plan) ->
         };
         if let Err(mut error) = result {
             drop(batch);
-            error.entry = step.entry.map(u64::from).or(error.entry);
+            error.entry = step.entry.map(Entry::blame).or(error.entry);
             let failure = Failure::new(error, i);
             let mut undo = Undo { calls, shape, places, plan, failure };
             undo.run();

@@ -3,9 +3,9 @@
 mod common;
 
 use common::World;
-use gvmm::driver::{Access, AccessMode, CreateOptions, Driver, Ordinal};
+use gvmm::driver::{Access, AccessMode, CopySlice, CreateOptions, Driver, Ordinal};
 use gvmm::error::Kind;
-use gvmm::units::ByteSize;
+use gvmm::units::{ByteSize, DevicePtr};
 use gvmm::vm::{Owner, RemapEntry, RetireEntry};
 use std::sync::Arc;
 
@@ -189,4 +189,23 @@ fn one_mark_serves_two_streams_and_a_stream_is_forgotten_before_it_ends() {
     assert_eq!((behind.passed(), world.device.collect()), (Ok(true), 1));
     drop((mark, behind));
     world.end("two streams");
+}
+
+#[test]
+fn what_waits_for_a_failed_stream_goes_once_that_is_forgotten() {
+    let world = World::new(&[]);
+    let streams = world.host.streams();
+    let broken = streams.create(Ordinal(0)).expect("a stream");
+    let (value, mark) = (Arc::new(()), world.device.mark(broken));
+    world.device.retire_value(Box::new(Arc::clone(&value)), vec![mark]);
+    let slice = CopySlice { dst: DevicePtr(4096), src: DevicePtr(8192), bytes: 8 };
+    world.host.copy(Ordinal(0), broken, &[slice]).expect("enqueued");
+    streams.synchronize(broken).expect_err("it failed");
+    world.device.drain().expect_err("nobody knows whether it will be mended");
+    world.device.forget_stream(broken).expect("forgotten");
+    streams.destroy(broken).expect("destroyed");
+    assert_eq!(world.device.collect(), 1);
+    assert_eq!(Arc::strong_count(&value), 1);
+    world.device.drain().expect("nothing is left to wait for");
+    world.end("a failed stream");
 }

@@ -359,10 +359,11 @@ impl Device {
     }
 
     /// Records the stream's marks that somebody holds, and forgets the stream: call it before the stream is
-    /// destroyed.
+    /// destroyed. Marks of a stream that has failed, and so cannot record, have passed: its work will never run.
     ///
     /// # Errors
-    /// As [`Mark::record`]; the stream is then still known.
+    /// As [`Mark::record`] for a stream that has not failed; it is then still known. If it is destroyed all the same,
+    /// its marks have passed once the driver knows it no more.
     pub fn forget_stream(&self, stream: Stream) -> Result<()> {
         self.shared.clocks.forget(stream)
     }

@@ -11,7 +11,7 @@ use super::threshold::Threshold;
 use crate::driver::Stream;
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::ByteSize;
-use crate::vm::{CallCounts, Device, Mark, PlaceEntry, calls};
+use crate::vm::{BlockId, CallCounts, Device, Mark, PlaceEntry, calls};
 use std::sync::{Arc, Weak};
 
 /// Everything that changes in a binding.
@@ -70,10 +70,10 @@ pub(super) struct Tally {
 pub(super) struct Scratch {
     /// Slots to be looked at in this step.
     pub(super) suspects: Vec<u32>,
-    /// Windows that must hold another block, in order.
+    /// Windows that must hold another block, in order; once they do, what they held before.
     pub(super) moves: Vec<PlaceEntry>,
-    /// The slots of those windows.
-    pub(super) moved: Vec<u32>,
+    /// The slots of those windows, and the blocks that they must hold.
+    pub(super) moved: Vec<(u32, BlockId)>,
     pub(super) ids: Ids,
 }
 

@@ -8,7 +8,7 @@ use super::slot::{Action, Slot};
 use crate::driver::{Access, CopySlice};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange};
-use crate::vm::{Block, Device, Owner, RemapEntry, Reservation};
+use crate::vm::{Block, BlockId, Device, Owner, RemapEntry, Reservation};
 use std::sync::Arc;
 
 /// Where a slot is served.
@@ -56,8 +56,8 @@ impl Copies {
 #[derive(Debug)]
 pub(super) struct Layout {
     pub(super) places: Vec<Place>,
-    /// What each window holds.
-    pub(super) held: Vec<Option<Arc<Block>>>,
+    /// What each window holds; the mapping keeps the block.
+    pub(super) held: Vec<Option<BlockId>>,
     pub(super) copies_in: Copies,
     pub(super) copies_out: Copies,
     /// Whether those copies can be made in any order.

@@ -105,7 +105,7 @@ impl Engine {
         }
         for i in 0..self.slots.len() {
             if let Some(entry) = layout.entry(i, offer.blocks[i].clone()) {
-                layout.held[i] = entry.block.clone();
+                layout.held[i] = entry.block.as_ref().map(|block| block.id());
                 entries.push(entry);
             }
         }

@@ -60,8 +60,8 @@ impl Engine {
                     match block.filter(|b| fits_window(device, layout, &slots[i], i, &buffer, b)) {
                         Some(block) if *unsure || !holds(layout, i, &block) => {
                             let Some((_, offset)) = layout.window(i) else { continue };
+                            scratch.moved.push((suspect, block.id()));
                             scratch.moves.push(PlaceEntry { offset, block: Some(block) });
-                            scratch.moved.push(suspect);
                         }
                         Some(_) => {}
                         None => fits = false,
@@ -143,7 +143,7 @@ fn fits_window(
 }
 
 fn holds(layout: &Layout, i: usize, block: &Block) -> bool {
-    layout.held[i].as_ref().is_some_and(|held| held.id() == block.id())
+    layout.held[i] == Some(block.id())
 }
 
 const TOO_SMALL: Error = refused(Kind::InvalidSize, "the buffer is smaller than its slot");

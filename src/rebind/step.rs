@@ -1,7 +1,7 @@
 //! Starts and ends steps on the layout in force.
 
 use super::buffers::{Buffer, Buffers};
-use super::engine::{Engine, refused};
+use super::engine::{Engine, Scratch, refused};
 use super::report::{Outcome, StepReport};
 use super::review::Review;
 use crate::driver::Stream;
@@ -29,15 +29,19 @@ impl Engine {
         let report = self.counted(|engine| {
             engine.leave_others(stream)?;
             engine.collect();
-            if engine.examine(buffers, review)? {
-                return engine.start(stream, buffers, review);
-            }
-            outcome = Outcome::RecordAgain;
-            engine.lay_out(buffers, review)
-        });
-        // Blocks are held by the windows that show them, not by what was looked at.
-        self.scratch.moves.clear();
-        let report = report?;
+            let fits = engine.examine(buffers, review);
+            let report = match fits {
+                Ok(true) => engine.start(stream, buffers, review),
+                Ok(false) => {
+                    outcome = Outcome::RecordAgain;
+                    engine.lay_out(buffers, review)
+                }
+                Err(e) => Err(e),
+            };
+            // Blocks are held by the windows that show them, not by what was looked at.
+            engine.scratch.moves.clear();
+            report
+        })?;
         Ok(if outcome == Outcome::Started { self.started(stream, report) } else { self.record_again(report) })
     }
 
@@ -139,15 +143,15 @@ impl Engine {
 
     /// Makes the moves and says how many windows that changed.
     fn remap(&mut self) -> Result<u64> {
-        let moved = &self.scratch.moved;
-        let windows = moved.first().and_then(|&i| self.layout.as_ref()?.window(i as usize));
+        let Scratch { moves, moved, .. } = &mut self.scratch;
+        let windows = moved.first().and_then(|&(i, _)| self.layout.as_ref()?.window(i as usize));
         let Some((reservation, _)) = windows else { return Ok(0) };
-        match self.device.remap_in(reservation, &self.scratch.moves, &[]) {
+        match self.device.remap_in(reservation, moves, &[]) {
             Ok(report) => Ok((moved.len() as u64).saturating_sub(report.skipped)),
             Err(e) => {
                 self.unsure |= e.kind == Kind::RangeLost;
                 let slot = e.entry.and_then(|at| moved.get(at as usize));
-                Err(Error { entry: slot.map(|i| u64::from(*i)), ..e })
+                Err(Error { entry: slot.map(|(i, _)| u64::from(*i)), ..e })
             }
         }
     }
@@ -162,8 +166,8 @@ impl Engine {
     /// Notes that the layout serves these buffers.
     fn serve(&mut self, buffers: &impl Buffers, review: Review) {
         let Some(layout) = &mut self.layout else { return };
-        for (i, entry) in self.scratch.moved.drain(..).zip(self.scratch.moves.drain(..)) {
-            layout.held[i as usize] = entry.block;
+        for (i, block) in self.scratch.moved.drain(..) {
+            layout.held[i as usize] = Some(block);
         }
         for &i in &self.scratch.suspects {
             self.served[i as usize] = buffers.get(i as usize);
@@ -178,9 +182,6 @@ impl Engine {
         self.mark(stream);
         let Some(layout) = &mut self.layout else { return failure };
         layout.used = true;
-        for (entry, i) in self.scratch.moves.iter_mut().zip(&self.scratch.moved) {
-            entry.block.clone_from(&layout.held[*i as usize]);
-        }
         match self.remap() {
             Ok(_) => failure,
             Err(e) => {

@@ -247,23 +247,24 @@ impl Device {
     /// (a block would be mapped twice without aliasing). `StreamCapturing`. The driver's: then everything is as
     /// before, or, where that failed too, `RangeLost`.
     pub fn remap(&self, entries: &[RemapEntry], wait_for: &[Stream]) -> Result<RemapReport> {
-        self.remap_all(&entries, wait_for)
+        self.remap_all(&mut &*entries, wait_for)
     }
 
-    /// The same for entries that name one reservation, which costs less.
+    /// The same for entries that name one reservation, which costs less. Afterwards each entry names what was mapped at
+    /// its place before (also a mapping that was retired), so that the same call again takes it back.
     ///
     /// # Errors
     /// As [`Self::remap`].
     pub fn remap_in(
         &self,
         reservation: &Reservation,
-        entries: &[PlaceEntry],
+        entries: &mut [PlaceEntry],
         wait_for: &[Stream],
     ) -> Result<RemapReport> {
-        self.remap_all(&In { reservation, entries }, wait_for)
+        self.remap_all(&mut In { reservation, entries }, wait_for)
     }
 
-    fn remap_all(&self, entries: &impl Entries, wait_for: &[Stream]) -> Result<RemapReport> {
+    fn remap_all<'a>(&self, entries: &mut impl Entries<'a>, wait_for: &[Stream]) -> Result<RemapReport> {
         let (before, times) = (calls::thread_counts(), calls::thread_times());
         let done = self.shared.with_room(|| entries::remap(&self.shared, entries, wait_for))?;
         let (after, now) = (calls::thread_counts(), calls::thread_times());

@@ -10,62 +10,106 @@ use crate::error::{Error, Kind, Operation, Result};
 use crate::units::ByteSize;
 use std::sync::Arc;
 
-/// A caller's array.
-pub(crate) trait Entries {
-    fn len(&self) -> usize;
-    fn reservation(&self, i: usize) -> &Reservation;
-    fn offset(&self, i: usize) -> ByteSize;
+/// The blocks of a caller's array.
+pub(crate) trait Blocks {
     fn block(&self, i: usize) -> Option<&Arc<Block>>;
-}
 
-impl Entries for &[RemapEntry] {
-    fn len(&self) -> usize {
-        <[_]>::len(self)
+    /// The block of an entry that is mapped now, for the books.
+    fn take(&mut self, i: usize) -> Option<Arc<Block>> {
+        self.block(i).map(Arc::clone)
     }
-    fn reservation(&self, i: usize) -> &Reservation {
-        &self[i].reservation
-    }
-    fn offset(&self, i: usize) -> ByteSize {
-        self[i].offset
-    }
-    fn block(&self, i: usize) -> Option<&Arc<Block>> {
-        self[i].block.as_ref()
+
+    /// What was mapped at an entry's place until now; what is not wanted comes back.
+    fn give(&mut self, _: usize, old: Option<Arc<Block>>) -> Option<Arc<Block>> {
+        old
     }
 }
 
-impl Entries for &[RetireEntry] {
-    fn len(&self) -> usize {
-        <[_]>::len(self)
-    }
-    fn reservation(&self, i: usize) -> &Reservation {
-        &self[i].reservation
-    }
-    fn offset(&self, i: usize) -> ByteSize {
-        self[i].offset
-    }
+/// A caller's array.
+pub(crate) trait Entries<'a>: Blocks {
+    fn len(&self) -> usize;
+    fn reservation(&self, i: usize) -> &'a Reservation;
+    fn offset(&self, i: usize) -> ByteSize;
+}
+
+/// None.
+impl Blocks for () {
     fn block(&self, _: usize) -> Option<&Arc<Block>> {
         None
     }
 }
 
-/// Entries of one reservation.
-pub(crate) struct In<'a> {
-    pub(crate) reservation: &'a Reservation,
-    pub(crate) entries: &'a [PlaceEntry],
+impl Blocks for &[RemapEntry] {
+    fn block(&self, i: usize) -> Option<&Arc<Block>> {
+        self[i].block.as_ref()
+    }
 }
 
-impl Entries for In<'_> {
+impl<'a> Entries<'a> for &'a [RemapEntry] {
+    fn len(&self) -> usize {
+        <[_]>::len(self)
+    }
+
+    fn reservation(&self, i: usize) -> &'a Reservation {
+        &self[i].reservation
+    }
+
+    fn offset(&self, i: usize) -> ByteSize {
+        self[i].offset
+    }
+}
+
+impl Blocks for &[RetireEntry] {
+    fn block(&self, _: usize) -> Option<&Arc<Block>> {
+        None
+    }
+}
+
+impl<'a> Entries<'a> for &'a [RetireEntry] {
+    fn len(&self) -> usize {
+        <[_]>::len(self)
+    }
+
+    fn reservation(&self, i: usize) -> &'a Reservation {
+        &self[i].reservation
+    }
+
+    fn offset(&self, i: usize) -> ByteSize {
+        self[i].offset
+    }
+}
+
+/// Entries of one reservation, which exchange their blocks for those that were there before.
+pub(crate) struct In<'a, 'b> {
+    pub(crate) reservation: &'a Reservation,
+    pub(crate) entries: &'b mut [PlaceEntry],
+}
+
+impl Blocks for In<'_, '_> {
+    fn block(&self, i: usize) -> Option<&Arc<Block>> {
+        self.entries[i].block.as_ref()
+    }
+
+    fn take(&mut self, i: usize) -> Option<Arc<Block>> {
+        self.entries[i].block.take()
+    }
+
+    fn give(&mut self, i: usize, old: Option<Arc<Block>>) -> Option<Arc<Block>> {
+        std::mem::replace(&mut self.entries[i].block, old)
+    }
+}
+
+impl<'a> Entries<'a> for In<'a, '_> {
     fn len(&self) -> usize {
         self.entries.len()
     }
-    fn reservation(&self, _: usize) -> &Reservation {
+
+    fn reservation(&self, _: usize) -> &'a Reservation {
         self.reservation
     }
+
     fn offset(&self, i: usize) -> ByteSize {
         self.entries[i].offset
-    }
-    fn block(&self, i: usize) -> Option<&Arc<Block>> {
-        self.entries[i].block.as_ref()
     }
 }
 
@@ -77,7 +121,7 @@ struct Sorted<'a> {
 }
 
 /// Sorts, and refuses other devices' reservations and places named twice.
-fn sort<'a>(shared: &Shared, operation: Operation, entries: &'a impl Entries) -> Result<Sorted<'a>> {
+fn sort<'a>(shared: &Shared, operation: Operation, entries: &impl Entries<'a>) -> Result<Sorted<'a>> {
     let blame = |i: usize, hint| Err(Error::new(Kind::InvalidArgument, operation, hint).entry(i as u64));
     let Ok(count) = u32::try_from(entries.len()) else {
         return Err(Error::new(Kind::OutOfRange, operation, "a call takes at most 2^32 - 1 entries"));
@@ -117,7 +161,11 @@ fn check(shared: &Shared, reservation: &Reservation, offset: ByteSize, block: Op
 }
 
 /// One remap.
-pub(crate) fn remap(shared: &Shared, entries: &impl Entries, wait_for: &[Stream]) -> Result<Done> {
+pub(crate) fn remap<'a>(
+    shared: &Shared,
+    entries: &mut impl Entries<'a>,
+    wait_for: &[Stream],
+) -> Result<Done> {
     let sorted = sort(shared, Operation::Remap, entries)?;
     let mut wants = Vec::with_capacity(sorted.order.len());
     for &(entry, place) in &sorted.order {
@@ -127,9 +175,8 @@ pub(crate) fn remap(shared: &Shared, entries: &impl Entries, wait_for: &[Stream]
         let block = block.map(|block| want_block(block));
         wants.push(Want { place, offset: offset.get(), block, entry: Entry::new(entry) });
     }
-    let block = |entry: Entry| entries.block(entry.index());
     let (places, mode) = (&sorted.places[..], Mode::Remap);
-    Job { shared, mode, places, wants: &wants, block: &block, wait_for }.run()
+    Job { shared, mode, places, wants: &wants, entries, wait_for }.run()
 }
 
 /// Retires mappings; what was lost is given up at once, and comes back to be dropped.

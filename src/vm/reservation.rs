@@ -2,13 +2,14 @@
 
 use super::access::{self, List};
 use super::cleanup::Leftover;
+use super::entries::In;
 use super::job::{self, Job, want_block};
 use super::mapping::{Books, Context, Mapping, State};
 use super::plan::{Action, Back, Changed, Entry, Mode, Plan, Step, Want, Why};
 use super::remap::push_access;
 use super::retire::Garbage;
 use super::shared::{Shared, next_number};
-use super::{Block, Device, MappingInfo};
+use super::{Block, Device, MappingInfo, PlaceEntry};
 use crate::driver::Access;
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DeviceRange, Granularity};
@@ -142,8 +143,9 @@ impl Reservation {
             let entry = Entry::new(0);
             let want = Want { place: 0, offset: offset.get(), block: Some(want_block(block)), entry };
             let (shared, mode) = (&*self.shared, Mode::Map);
-            let block = |_| Some(block);
-            Job { shared, mode, places: &[self], wants: &[want], block: &block, wait_for: &[] }.run()
+            let entries = &mut [PlaceEntry { offset, block: Some(Arc::clone(block)) }];
+            let entries = &mut In { reservation: self, entries };
+            Job { shared, mode, places: &[self], wants: &[want], entries, wait_for: &[] }.run()
         });
         self.shared.collect();
         // There is one block, so no entry is to blame.
@@ -238,7 +240,7 @@ impl Reservation {
     /// Runs a plan for this reservation alone, which maps nothing.
     fn carry_out(&self, books: &mut [MutexGuard<'_, Books>; 1], plan: &Plan) -> (Result<()>, Garbage) {
         let places = job::places(&[self], books);
-        job::carry_out(&self.shared, &[self], &places, books, plan, &|_| None)
+        job::carry_out(&self.shared, &[self], &places, books, plan, &mut ())
     }
 
     /// Unmaps a retired mapping, if it still is that one, and gives its block. The books stay locked across the

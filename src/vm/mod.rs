@@ -41,7 +41,7 @@ mod transaction;
 pub use allocation::Allocation;
 pub use block::{Block, BlockId};
 pub use calls::CallCounts;
-pub use device::{Device, Found, RemapEntry, RemapReport, RetireEntry};
+pub use device::{Device, Found, PlaceEntry, RemapEntry, RemapReport, RetireEntry};
 pub use mapping::{MappingInfo, MappingState};
 pub use reservation::{Owner, Reservation};
 pub use timeline::Mark;

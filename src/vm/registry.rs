@@ -30,6 +30,24 @@ struct Entry {
     cell: AtomicU32,
 }
 
+/// The first half of reading an entry.
+#[derive(Clone, Copy)]
+struct Look {
+    version: u64,
+    start: DevicePtr,
+    size: ByteSize,
+    cell: u32,
+}
+
+impl Entry {
+    fn look(&self) -> Look {
+        let version = self.version.load(Ordering::Acquire);
+        let start = DevicePtr(self.start.load(Ordering::Relaxed));
+        let size = ByteSize(self.size.load(Ordering::Relaxed));
+        Look { version, start, size, cell: self.cell.load(Ordering::Relaxed) }
+    }
+}
+
 /// A block's id and tag.
 #[derive(Debug, Default)]
 struct Cell {
@@ -185,7 +203,8 @@ impl Registry {
             // Start and size stay, so either cell is right for a reader under way, as long as it is not given to
             // another block: that happens after the version has gone on.
             entry.cell.store(cell, Ordering::Release);
-            entry.version.fetch_add(2, Ordering::Release);
+            let version = entry.version.load(Ordering::Relaxed);
+            entry.version.store(version.wrapping_add(2), Ordering::Release);
         }
     }
 
@@ -211,7 +230,7 @@ impl Registry {
         let granule = address.get() >> self.granularity.shift();
         loop {
             let entry = self.entries.get(self.entry_of(granule)?)?;
-            if let Some(found) = self.read(entry, address) {
+            if let Some(found) = self.resolve(entry, entry.look(), address) {
                 return Some(found);
             }
             std::hint::spin_loop();
@@ -229,14 +248,13 @@ impl Registry {
         }
     }
 
-    fn read(&self, entry: &Entry, address: DevicePtr) -> Option<Found> {
-        let before = entry.version.load(Ordering::Acquire);
-        let start = DevicePtr(entry.start.load(Ordering::Relaxed));
-        let size = ByteSize(entry.size.load(Ordering::Relaxed));
-        let cell = self.cells.get(entry.cell.load(Ordering::Relaxed))?;
+    /// The second half of reading an entry, which knows whether anything came between.
+    fn resolve(&self, entry: &Entry, look: Look, address: DevicePtr) -> Option<Found> {
+        let Look { version, start, size, cell } = look;
+        let cell = self.cells.get(cell)?;
         let (block, tag) = (BlockId(cell.id.load(Ordering::Relaxed)), cell.tag.load(Ordering::Relaxed));
         fence(Ordering::Acquire);
-        let steady = before & 1 == 0 && entry.version.load(Ordering::Relaxed) == before;
+        let steady = version & 1 == 0 && entry.version.load(Ordering::Relaxed) == version;
         let offset = address.offset_from(start).filter(|offset| *offset < size)?;
         steady.then_some(Found { block, tag, start, size, offset })
     }
@@ -323,6 +341,26 @@ mod tests {
         assert!(r.find(last.start()).is_some());
         assert!(r.find(DevicePtr(u64::MAX)).is_none());
         assert!(r.find(DevicePtr::NULL).is_none());
+    }
+
+    /// What a reader meets that is held up between its two halves; threads alone meet that too rarely.
+    #[test]
+    fn a_reader_held_up_while_a_mapping_is_replaced_reads_again() {
+        let r = registry();
+        let (old, new) = (r.cell(BlockId(1)), r.cell(BlockId(2)));
+        let index = r.insert(range(8, 1), old);
+        let (entry, at) = (r.entries.get(index).expect("made"), range(8, 1).start());
+        let look = entry.look();
+        r.replace(index, new);
+        assert_eq!(r.find(at).map(|found| found.block), Some(BlockId(2)));
+        // The old block goes, and its cell to one that is mapped nowhere.
+        r.free_cell(old);
+        assert_eq!(r.cell(BlockId(3)), old);
+        assert_eq!(r.resolve(entry, look, at), None);
+        // The same for a mapping that goes.
+        let look = entry.look();
+        r.remove(range(8, 1), index);
+        assert_eq!(r.resolve(entry, look, at), None);
     }
 
     #[test]

@@ -690,7 +690,7 @@ gvmm_status gvmm_stream_host_function(gvmm_stream *stream,
  *
  * State: before, the stream does not capture; after success it does.
  * Parameters: `stream`.
- * Statuses: STREAM_CAPTURING (it does already), UNSUPPORTED.
+ * Statuses: WRONG_STATE (it does already), UNSUPPORTED.
  * Threads: thread-safe.
  */
 gvmm_status gvmm_stream_capture_begin(gvmm_stream *stream);

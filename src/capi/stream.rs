@@ -100,7 +100,7 @@ pub unsafe extern "C" fn gvmm_stream_host_function(
 ///
 /// State: before, the stream does not capture; after success it does.
 /// Parameters: `stream`.
-/// Statuses: STREAM_CAPTURING (it does already), UNSUPPORTED.
+/// Statuses: WRONG_STATE (it does already), UNSUPPORTED.
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_stream_capture_begin(stream: *mut gvmm_stream) -> gvmm_status {

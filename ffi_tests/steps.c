@@ -77,6 +77,7 @@ static void bad_slots(gvmm_device *device) {
         {{.size_bytes = 1, .direction = 3}, GVMM_ERROR_INVALID_ARGUMENT},
         {{.size_bytes = 1, .flags = 4}, GVMM_ERROR_INVALID_ARGUMENT},
         {{.size_bytes = 1, .memory_space = 2}, GVMM_ERROR_INVALID_ARGUMENT},
+        {{.size_bytes = 1, .reserved = 1}, GVMM_ERROR_UNKNOWN_VERSION},
         {{.size_bytes = 1, .alignment_bytes = 3}, GVMM_ERROR_MISALIGNED},
         {{.size_bytes = UINT64_MAX, .shadow_address = 4096}, GVMM_ERROR_OUT_OF_RANGE},
     };

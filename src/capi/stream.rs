@@ -317,8 +317,7 @@ pub(super) fn resolve(device: &Arc<Device>, stream: *mut c_void) -> Result<Strea
 
 /// The same for an array, blaming the element.
 pub(super) fn resolve_all(device: &Arc<Device>, streams: &Elements<*mut c_void>) -> Result<Vec<Stream>> {
-    let resolve = |(i, stream)| resolve(device, stream).map_err(|error| error.entry(i as u64));
-    streams.iter().enumerate().map(resolve).collect()
+    streams.try_map(|stream| resolve(device, stream))
 }
 
 fn invalid(hint: &'static str) -> Error {

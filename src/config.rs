@@ -139,7 +139,7 @@ impl Config {
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> (Self, Vec<String>) {
         let mut reader = Reader { lookup: &lookup, warnings: Vec::new() };
         let config = Self {
-            log: lookup(LOG).filter(|filter| !filter.trim().is_empty()),
+            log: reader.get(LOG, "levels such as warn or gvmm::vm=debug,info", filter).flatten(),
             driver: reader.get(DRIVER, "auto, cuda, hip, level_zero or host", driver).flatten(),
             host: reader.host(),
             tmp_copy_threshold: reader.get(
@@ -181,6 +181,12 @@ impl Reader<'_> {
             max_maps: self.get(HOST_MAX_MAPS, "a number of mappings", number).unwrap_or(default.max_maps),
         }
     }
+}
+
+/// What `env_logger` takes; it would print what is wrong itself.
+fn filter(text: &str) -> Option<Option<String>> {
+    env_filter::Builder::new().try_parse(text).ok()?;
+    Some((!text.is_empty()).then(|| text.to_string()))
 }
 
 /// The numbers are those of the C ABI; a test of the layer above compares them.
@@ -283,6 +289,8 @@ mod tests {
     #[test]
     fn a_wrong_value_is_one_warning_and_the_default() {
         for (name, value) in [
+            (LOG, "a=b=c"),
+            (LOG, "gvmm=loud"),
             (DRIVER, "metal"),
             (HOST_DEVICES, "0"),
             (HOST_DEVICES, "many"),

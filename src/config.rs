@@ -1,6 +1,7 @@
 //! Every environment variable, read once, each with its default and its warning.
 
-use std::sync::{Once, OnceLock};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A variable, for the documents and for people.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,9 +119,12 @@ impl Default for HostConfig {
 
 /// What the environment says; it is read once, and wrong values are warned of at the first call.
 pub fn get() -> &'static Config {
-    static WARN: Once = Once::new();
+    // No `Once`: a logger may call this again.
+    static WARNED: AtomicBool = AtomicBool::new(false);
     let (config, warnings) = read_once();
-    WARN.call_once(|| warnings.iter().for_each(|warning| log::warn!("{warning}")));
+    if !warnings.is_empty() && !WARNED.swap(true, Ordering::Relaxed) {
+        warnings.iter().for_each(|warning| log::warn!("{warning}"));
+    }
     config
 }
 

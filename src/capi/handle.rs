@@ -36,7 +36,9 @@ pub(super) trait Noun: Sized + Send + Sync + 'static {
     fn table() -> &'static Table<Self>;
 }
 
-/// The number of this copy of the library: from the place that it was loaded at, which no two share.
+/// The number of this copy of the library: from the place that it was loaded at. Two copies have the same only
+/// where they lie a multiple of 256 MiB apart; then a handle of the other may be taken for one of ours, and is
+/// still looked up only.
 fn copy() -> u64 {
     static HERE: u8 = 0;
     ((&raw const HERE).addr() as u64 >> 12) & 0xffff

@@ -8,7 +8,7 @@ use gvmm::driver::{self, Access, AccessMode, Capabilities, Driver, DriverKind, O
 use gvmm::vm::Device;
 use std::sync::Arc;
 
-/// The names of capabilities, as `GVMM_HOST_CAPS` has them.
+/// The names of capabilities; `GVMM_HOST_CAPS` takes the first seven.
 pub(crate) const CAPABILITIES: [(Capabilities, &str); 11] = [
     (Capabilities::VIRTUAL_MEMORY, "virtual_memory"),
     (Capabilities::ALIASING, "aliasing"),

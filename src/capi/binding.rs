@@ -131,7 +131,7 @@ pub unsafe extern "C" fn gvmm_binding_create(
     entry(Operation::Bind, || {
         let out = c.out(out_binding)?;
         let desc = c.in_struct_or_default(desc)?;
-        let slots: Vec<_> = c.elements(slots, count, stride_bytes)?.iter().map(slot).collect();
+        let slots = c.elements(slots, count, stride_bytes)?.try_map(slot)?;
         let device = handle::get::<DeviceObject>(device)?;
         let child = device.adopt()?;
         let binding = Binding::new(&device.device, slots, options(c, &device.device, &desc)?)?;

@@ -1264,7 +1264,7 @@ typedef struct gvmm_binding_info {
     uint64_t threshold_bytes;
     /** Bytes of shadows that it asked for. */
     uint64_t shadow_bytes;
-    /** How often begin said RECORD_AGAIN with new addresses. */
+    /** How often begin said RECORD_AGAIN, also for a generation that is no longer in force. */
     uint64_t record_again_count;
     /** Setup: ranges reserved. */
     uint64_t setup_reserve;

@@ -209,11 +209,6 @@ impl<N: Noun> Leaving<N> {
             free.again.push_back((index, generation + 1));
         }
     }
-
-    /// True where a defect left the object half done.
-    pub(super) fn is_poisoned(&self) -> bool {
-        self.object.is_poisoned()
-    }
 }
 
 impl<N: Noun> Drop for Leaving<N> {
@@ -264,6 +259,19 @@ pub(super) fn look_up<N: Noun>(handle: *mut N::Handle) -> Result<Ref<N>> {
 pub(super) fn leave<N: Noun>(handle: *mut N::Handle) -> Result<Leaving<N>> {
     check_null(handle)?;
     N::table().leave(key(handle)).ok_or_else(invalid)
+}
+
+/// The same for what may be in use, which `unused` says: a handle whose object is in use stays good all the
+/// while, since other threads may be using it.
+pub(super) fn leave_if<N: Noun>(
+    handle: *mut N::Handle,
+    unused: impl Fn(&Ref<N>) -> Result<()>,
+) -> Result<Leaving<N>> {
+    check_null(handle)?;
+    unused(&N::table().get(key(handle)).ok_or_else(invalid)?)?;
+    let leaving = leave::<N>(handle)?;
+    unused(&leaving.object)?;
+    Ok(leaving)
 }
 
 fn check_null<T>(handle: *mut T) -> Result<()> {
@@ -386,7 +394,7 @@ mod tests {
         assert_eq!(status, crate::capi::status::GVMM_ERROR_INTERNAL);
         assert_eq!(kind(look_up::<Toy>(used)), Some(Kind::Poisoned));
         assert!(look_up::<Toy>(unused).is_ok());
-        assert!(leave::<Toy>(used).expect("can be destroyed").is_poisoned());
+        assert!(leave::<Toy>(used).expect("can be destroyed").object.is_poisoned());
     }
 
     #[test]

@@ -1185,7 +1185,10 @@ typedef struct gvmm_slot {
     uint32_t direction;
     /** `GVMM_SLOT_...` bits. */
     uint32_t flags;
-    /** The alignment of its address in bytes, a power of two; 0 is 256. */
+    /**
+     * The alignment of its address in bytes, a power of two; 0 is 256. Above 4096 and above the slot's
+     * size, the slot gets no shadow of ours.
+     */
     uint64_t alignment_bytes;
     /** `GVMM_MEMORY_SPACE_...`. */
     uint32_t memory_space;

@@ -108,6 +108,9 @@ pub(super) const DEFAULT_ALIGNMENT: Granularity = match Granularity::new(256) {
     None => unreachable!(),
 };
 
+/// Up to which alignment a slot is copied whatever its size, in bytes: a page.
+const FREE_ALIGNMENT: u64 = 4096;
+
 impl Slot {
     /// A device slot of `bytes`, in and out, with nothing special.
     pub const fn new(bytes: ByteSize) -> Self {
@@ -151,14 +154,20 @@ impl Slot {
         !self.shadow_address.is_null()
     }
 
-    /// True where a shadow of ours may stand in.
+    /// True where a shadow of ours may stand in. One that must be aligned to much more than its size takes memory
+    /// that no budget counts, so there is none for it.
     pub(super) const fn may_copy(&self) -> bool {
-        !self.must_stay() && !self.brings_shadow()
+        let alignment = self.wanted_alignment().size().get();
+        self.may_move() && (alignment <= FREE_ALIGNMENT || alignment <= self.bytes.get())
     }
 
     /// True where a window of ours may stand in, given memory that can be mapped.
     pub(super) const fn may_map(&self) -> bool {
-        self.may_copy() && !self.flags.has(SlotFlags::FOREIGN)
+        self.may_move() && !self.flags.has(SlotFlags::FOREIGN)
+    }
+
+    const fn may_move(&self) -> bool {
+        !self.must_stay() && !self.brings_shadow()
     }
 }
 

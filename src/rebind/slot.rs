@@ -213,8 +213,8 @@ fn validate_shadow(slot: &Slot) -> Result<()> {
         return Err(fault(Kind::OutOfRange, "the shadow passes the end of the addresses")
             .at(slot.shadow_address, slot.bytes));
     }
-    let aligned = slot.alignment == 0 || slot.shadow_address.is_aligned(slot.wanted_alignment());
-    if aligned {
+    // What the caller asked for, which may be less than our own shadows have.
+    if Granularity::new(slot.alignment).is_none_or(|wanted| slot.shadow_address.is_aligned(wanted)) {
         return Ok(());
     }
     Err(fault(Kind::Misaligned, "the shadow address is not aligned as its slot asks")
@@ -278,6 +278,13 @@ mod tests {
         let at = |address| Slot { shadow_address: DevicePtr(address), ..BASE };
         assert_eq!(validate(&[at(64), BASE, at(0x1000), at(128)]), Ok(()));
         assert_eq!(kind(&[at(127), BASE, at(0x1000), at(64)]), (Kind::Overlap, Some(0)));
+    }
+
+    #[test]
+    fn a_shadow_that_the_caller_brings_has_the_alignment_asked_for_and_no_more() {
+        let at = |alignment, address| Slot { alignment, shadow_address: DevicePtr(address), ..BASE };
+        assert_eq!(validate(&[at(64, 64), at(0, 129), at(4096, 4096)]), Ok(()));
+        assert_eq!(kind(&[at(512, 512), at(4096, 8192 + 512)]), (Kind::Misaligned, Some(1)));
     }
 
     #[test]

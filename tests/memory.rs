@@ -42,6 +42,32 @@ fn running_out_of_memory_waits_for_what_is_retired() {
 }
 
 #[test]
+fn without_aliasing_a_block_moves_on_while_another_thread_collects_its_old_place() {
+    let mut world = World::with_memory(&["aliasing"], 64 << 21);
+    world.add_reservation(16);
+    (0..8).for_each(|_| world.add_block(1));
+    let (first, stop) = (world.blocks.len() - 8, AtomicBool::new(false));
+    let (world, stop) = (&world, &stop);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                world.device.collect();
+            }
+        });
+        let moved = (0..3000).try_for_each(|round| {
+            let at = |i: usize| (i + 8 * (round % 2)) as u64;
+            let entries: Vec<_> = (0..8).map(|i| world.entry(0, at(i), Some(first + i))).collect();
+            world.device.remap(&entries, &[])?;
+            let place = |e: &RemapEntry| RetireEntry { reservation: e.reservation.clone(), offset: e.offset };
+            world.device.retire(&entries.iter().map(place).collect::<Vec<_>>(), &[world.stream])
+        });
+        stop.store(true, Ordering::Relaxed);
+        moved.expect("the old places are on their way out");
+    });
+    world.device.drain().expect("drained");
+}
+
+#[test]
 fn a_retired_mapping_is_there_until_its_stream_has_passed_and_comes_back_for_nothing() {
     let world = World::new(&[]);
     let places = [world.entry(0, 0, Some(0)), world.entry(0, 1, Some(1))];
@@ -190,30 +216,4 @@ fn one_mark_serves_two_streams_and_a_stream_is_forgotten_before_it_ends() {
     assert_eq!((behind.passed(), world.device.collect()), (Ok(true), 1));
     drop((mark, behind));
     world.end("two streams");
-}
-
-#[test]
-fn without_aliasing_a_block_moves_on_while_another_thread_collects_its_old_place() {
-    let mut world = World::with_memory(&["aliasing"], 64 << 21);
-    world.add_reservation(16);
-    (0..8).for_each(|_| world.add_block(1));
-    let (first, stop) = (world.blocks.len() - 8, AtomicBool::new(false));
-    let (world, stop) = (&world, &stop);
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            while !stop.load(Ordering::Relaxed) {
-                world.device.collect();
-            }
-        });
-        let moved = (0..3000).try_for_each(|round| {
-            let at = |i: usize| (i + 8 * (round % 2)) as u64;
-            let entries: Vec<_> = (0..8).map(|i| world.entry(0, at(i), Some(first + i))).collect();
-            world.device.remap(&entries, &[])?;
-            let place = |e: &RemapEntry| RetireEntry { reservation: e.reservation.clone(), offset: e.offset };
-            world.device.retire(&entries.iter().map(place).collect::<Vec<_>>(), &[world.stream])
-        });
-        stop.store(true, Ordering::Relaxed);
-        moved.expect("the old places are on their way out");
-    });
-    world.device.drain().expect("drained");
 }

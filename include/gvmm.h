@@ -1186,7 +1186,10 @@ typedef struct gvmm_slot {
     uint32_t direction;
     /** `GVMM_SLOT_...` bits. */
     uint32_t flags;
-    /** The alignment of its address in bytes, a power of two; 0 is 256. */
+    /**
+     * The alignment of its address in bytes, a power of two; 0 is 256. Above 4096 and above the slot's
+     * size, the slot gets no shadow of ours.
+     */
     uint64_t alignment_bytes;
     /** `GVMM_MEMORY_SPACE_...`. */
     uint32_t memory_space;
@@ -1265,7 +1268,7 @@ typedef struct gvmm_binding_info {
     uint64_t threshold_bytes;
     /** Bytes of shadows that it asked for. */
     uint64_t shadow_bytes;
-    /** How often begin said RECORD_AGAIN with new addresses. */
+    /** How often begin said RECORD_AGAIN, also for a generation that is no longer in force. */
     uint64_t record_again_count;
     /** Setup: ranges reserved. */
     uint64_t setup_reserve;

@@ -8,6 +8,7 @@ use gvmm::error::Kind;
 use gvmm::units::{ByteSize, DevicePtr};
 use gvmm::vm::{Owner, PlaceEntry, RemapEntry, RetireEntry};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Access for the device itself, and with a peer.
 fn lists() -> [Vec<Access>; 2] {
@@ -38,6 +39,32 @@ fn running_out_of_memory_waits_for_what_is_retired() {
     opener.join().expect("opened");
     drop(block);
     world.end("out of memory");
+}
+
+#[test]
+fn without_aliasing_a_block_moves_on_while_another_thread_collects_its_old_place() {
+    let mut world = World::with_memory(&["aliasing"], 64 << 21);
+    world.add_reservation(16);
+    (0..8).for_each(|_| world.add_block(1));
+    let (first, stop) = (world.blocks.len() - 8, AtomicBool::new(false));
+    let (world, stop) = (&world, &stop);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                world.device.collect();
+            }
+        });
+        let moved = (0..3000).try_for_each(|round| {
+            let at = |i: usize| (i + 8 * (round % 2)) as u64;
+            let entries: Vec<_> = (0..8).map(|i| world.entry(0, at(i), Some(first + i))).collect();
+            world.device.remap(&entries, &[])?;
+            let place = |e: &RemapEntry| RetireEntry { reservation: e.reservation.clone(), offset: e.offset };
+            world.device.retire(&entries.iter().map(place).collect::<Vec<_>>(), &[world.stream])
+        });
+        stop.store(true, Ordering::Relaxed);
+        moved.expect("the old places are on their way out");
+    });
+    world.device.drain().expect("drained");
 }
 
 #[test]

@@ -67,7 +67,7 @@ pub struct gvmm_binding_info {
     pub threshold_bytes: u64,
     /// Bytes of shadows that it asked for.
     pub shadow_bytes: u64,
-    /// How often begin said RECORD_AGAIN with new addresses.
+    /// How often begin said RECORD_AGAIN, also for a generation that is no longer in force.
     pub record_again_count: u64,
     /// Setup: ranges reserved.
     pub setup_reserve: u64,

@@ -136,13 +136,7 @@ pub unsafe extern "C" fn gvmm_block_query(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_block_destroy(block: *mut gvmm_block) -> gvmm_status {
     entry(Operation::Destroy, || {
-        let leaving = handle::leave::<BlockObject>(block)?;
-        leaving.check_unused()?;
-        if leaving.holder == Holder::Allocation {
-            let hint = "an allocation owns the block: destroy the allocation";
-            return Err(Error::new(Kind::InUse, Operation::Destroy, hint));
-        }
-        leaving.gone();
+        handle::leave_if::<BlockObject>(block, |block| block.check_loose())?.gone();
         Ok(())
     })
 }
@@ -246,6 +240,16 @@ impl BlockObject {
         }
         let error = Error::new(Kind::InUse, Operation::Destroy, "the block is mapped: unmap it first");
         Err(error.of(self.block.size()))
+    }
+
+    /// Fails where the caller has it mapped, or an allocation owns it.
+    fn check_loose(&self) -> Result<()> {
+        self.check_unused()?;
+        if self.holder == Holder::Allocation {
+            let hint = "an allocation owns the block: destroy the allocation";
+            return Err(Error::new(Kind::InUse, Operation::Destroy, hint));
+        }
+        Ok(())
     }
 }
 

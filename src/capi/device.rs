@@ -166,7 +166,7 @@ pub unsafe extern "C" fn gvmm_device_open(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_device_close(device: *mut gvmm_device) -> gvmm_status {
     entry(Operation::Destroy, || {
-        let leaving = handle::leave::<DeviceObject>(device)?;
+        let leaving = handle::leave_if::<DeviceObject>(device, |device| device.check_unused())?;
         leaving.close()?;
         leaving.gone();
         Ok(())

@@ -211,11 +211,6 @@ impl<N: Noun> Leaving<N> {
             free.again.push_back((index, generation + 1));
         }
     }
-
-    /// True where a defect left the object half done.
-    pub(super) fn is_poisoned(&self) -> bool {
-        self.object.is_poisoned()
-    }
 }
 
 impl<N: Noun> Drop for Leaving<N> {
@@ -266,6 +261,19 @@ pub(super) fn look_up<N: Noun>(handle: *mut N::Handle) -> Result<Ref<N>> {
 pub(super) fn leave<N: Noun>(handle: *mut N::Handle) -> Result<Leaving<N>> {
     check_null(handle)?;
     N::table().leave(key(handle)).ok_or_else(invalid)
+}
+
+/// The same for what may be in use, which `unused` says: a handle whose object is in use stays good all the
+/// while, since other threads may be using it.
+pub(super) fn leave_if<N: Noun>(
+    handle: *mut N::Handle,
+    unused: impl Fn(&Ref<N>) -> Result<()>,
+) -> Result<Leaving<N>> {
+    check_null(handle)?;
+    unused(&N::table().get(key(handle)).ok_or_else(invalid)?)?;
+    let leaving = leave::<N>(handle)?;
+    unused(&leaving.object)?;
+    Ok(leaving)
 }
 
 fn check_null<T>(handle: *mut T) -> Result<()> {

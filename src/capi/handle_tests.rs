@@ -100,7 +100,7 @@ fn a_panic_poisons_what_the_call_used_and_nothing_else() {
     assert_eq!(status, crate::capi::status::GVMM_ERROR_INTERNAL);
     assert_eq!(kind(look_up::<Toy>(used)), Some(Kind::Poisoned));
     assert!(look_up::<Toy>(unused).is_ok());
-    assert!(leave::<Toy>(used).expect("can be destroyed").is_poisoned());
+    assert!(leave::<Toy>(used).expect("can be destroyed").object.is_poisoned());
 }
 
 #[test]

@@ -44,7 +44,8 @@ pub struct gvmm_slot {
     pub direction: u32,
     /// `GVMM_SLOT_...` bits.
     pub flags: u32,
-    /// The alignment of its address in bytes, a power of two; 0 is 256.
+    /// The alignment of its address in bytes, a power of two; 0 is 256. Above 4096 and above the slot's
+    /// size, the slot gets no shadow of ours.
     pub alignment_bytes: u64,
     /// `GVMM_MEMORY_SPACE_...`.
     pub memory_space: u32,

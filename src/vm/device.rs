@@ -4,7 +4,7 @@ use super::access;
 use super::calls::{self, Calls};
 use super::cleanup::{Leftover, log_failure};
 use super::copy;
-use super::entries::{self, Entries, In};
+use super::entries::{self, Entries, In, PlaceEntry, RemapEntry, RetireEntry};
 use super::shared::Shared;
 use super::{Allocation, Block, BlockId, CallCounts, Mark, Owner, Reservation};
 use crate::driver::{
@@ -46,35 +46,6 @@ pub struct Found {
     /// How many bytes it has.
     pub size: ByteSize,
     /// How far into it the address lies.
-    pub offset: ByteSize,
-}
-
-/// One entry of a remap: what shall be mapped at a place.
-#[derive(Clone, Debug)]
-pub struct RemapEntry {
-    /// The reservation.
-    pub reservation: Arc<Reservation>,
-    /// The offset in it.
-    pub offset: ByteSize,
-    /// The block to be mapped there, or none to unmap what is.
-    pub block: Option<Arc<Block>>,
-}
-
-/// One entry of a remap in one reservation.
-#[derive(Clone, Debug)]
-pub struct PlaceEntry {
-    /// The offset in the reservation.
-    pub offset: ByteSize,
-    /// The block to be mapped there, or none to unmap what is.
-    pub block: Option<Arc<Block>>,
-}
-
-/// One entry of a retire: the mapping that starts at a place.
-#[derive(Clone, Debug)]
-pub struct RetireEntry {
-    /// The reservation.
-    pub reservation: Arc<Reservation>,
-    /// The offset in it at which the mapping starts.
     pub offset: ByteSize,
 }
 

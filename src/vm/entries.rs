@@ -4,11 +4,40 @@ use super::job::{Done, Job, want_block};
 use super::plan::{Entry, Mode, Want};
 use super::retire::{Garbage, Marks, Pending, record_all};
 use super::shared::{Shared, next_number};
-use super::{Block, PlaceEntry, RemapEntry, Reservation, RetireEntry};
+use super::{Block, Reservation};
 use crate::driver::Stream;
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::ByteSize;
 use std::sync::Arc;
+
+/// One entry of a remap: what shall be mapped at a place.
+#[derive(Clone, Debug)]
+pub struct RemapEntry {
+    /// The reservation.
+    pub reservation: Arc<Reservation>,
+    /// The offset in it.
+    pub offset: ByteSize,
+    /// The block to be mapped there, or none to unmap what is.
+    pub block: Option<Arc<Block>>,
+}
+
+/// One entry of a remap in one reservation.
+#[derive(Clone, Debug)]
+pub struct PlaceEntry {
+    /// The offset in the reservation.
+    pub offset: ByteSize,
+    /// The block to be mapped there, or none to unmap what is.
+    pub block: Option<Arc<Block>>,
+}
+
+/// One entry of a retire: the mapping that starts at a place.
+#[derive(Clone, Debug)]
+pub struct RetireEntry {
+    /// The reservation.
+    pub reservation: Arc<Reservation>,
+    /// The offset in it at which the mapping starts.
+    pub offset: ByteSize,
+}
 
 /// The blocks of a caller's array.
 pub(crate) trait Blocks {

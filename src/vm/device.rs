@@ -6,7 +6,7 @@ use super::cleanup::{Leftover, log_failure};
 use super::copy;
 use super::entries::{self, Entries, In, PlaceEntry, RemapEntry, RetireEntry};
 use super::shared::Shared;
-use super::{Allocation, Block, BlockId, CallCounts, Mark, Owner, Reservation};
+use super::{Allocation, Block, CallCounts, Found, Mark, Owner, Reservation};
 use crate::driver::{
     Access, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, MemoryInfo, NativeBlock, Ordinal,
     Stream,
@@ -32,21 +32,6 @@ impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Device").field("ordinal", &self.ordinal()).field("info", self.info()).finish()
     }
-}
-
-/// What lies at an address.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Found {
-    /// The block that is mapped there.
-    pub block: BlockId,
-    /// The block's tag, 0 where none was set.
-    pub tag: u64,
-    /// Where the mapping starts.
-    pub start: DevicePtr,
-    /// How many bytes it has.
-    pub size: ByteSize,
-    /// How far into it the address lies.
-    pub offset: ByteSize,
 }
 
 /// What a remap did.

@@ -12,11 +12,26 @@
 //! sees the cleared slots when it looks again, so it never spins on a stalled writer. Fields are relaxed atomics
 //! between the version's fences, the usual sequence lock: a torn read is never taken.
 
+use super::BlockId;
 use super::slab::Slab;
-use super::{BlockId, Found};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// What lies at an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// The block that is mapped there.
+    pub block: BlockId,
+    /// The block's tag, 0 where none was set.
+    pub tag: u64,
+    /// Where the mapping starts.
+    pub start: DevicePtr,
+    /// How many bytes it has.
+    pub size: ByteSize,
+    /// How far into it the address lies.
+    pub offset: ByteSize,
+}
 
 const BITS: u32 = 9;
 const FAN: usize = 1 << BITS;

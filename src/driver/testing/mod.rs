@@ -1,1 +1,102 @@
-//! To come.
+//! For tests of what lies above a driver, and of drivers: a driver that fails on demand ([`Fault`]), one that
+//! counts what lives ([`Trace`]), and named checks for any driver ([`conformance`]).
+
+pub mod conformance;
+mod fault;
+mod tap;
+mod trace;
+
+pub use fault::Fault;
+pub use trace::{Counts, Live, Record, Trace};
+
+/// A driver call, by a number that C uses too.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Call(pub u32);
+
+impl Call {
+    /// `reserve`.
+    pub const RESERVE: Self = Self(1);
+    /// `free`.
+    pub const FREE: Self = Self(2);
+    /// `create`.
+    pub const CREATE: Self = Self(3);
+    /// `release`.
+    pub const RELEASE: Self = Self(4);
+    /// `map`.
+    pub const MAP: Self = Self(5);
+    /// `unmap`.
+    pub const UNMAP: Self = Self(6);
+    /// `set_access`.
+    pub const SET_ACCESS: Self = Self(7);
+    /// `allocate`.
+    pub const ALLOCATE: Self = Self(8);
+    /// `deallocate`.
+    pub const DEALLOCATE: Self = Self(9);
+    /// `copy`.
+    pub const COPY: Self = Self(10);
+    /// `timeline_create`.
+    pub const TIMELINE_CREATE: Self = Self(11);
+    /// `timeline_destroy`.
+    pub const TIMELINE_DESTROY: Self = Self(12);
+    /// `timeline_write`.
+    pub const TIMELINE_WRITE: Self = Self(13);
+    /// `timeline_read`.
+    pub const TIMELINE_READ: Self = Self(14);
+    /// `timeline_wait`.
+    pub const TIMELINE_WAIT: Self = Self(15);
+    /// `stream_wait`.
+    pub const STREAM_WAIT: Self = Self(16);
+    /// `is_capturing`.
+    pub const IS_CAPTURING: Self = Self(17);
+    /// `export`.
+    pub const EXPORT: Self = Self(18);
+    /// `import`.
+    pub const IMPORT: Self = Self(19);
+    /// `memory`.
+    pub const MEMORY: Self = Self(20);
+
+    /// How many calls there are.
+    pub const COUNT: u32 = 20;
+
+    /// Every call.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (1..=Self::COUNT).map(Self)
+    }
+
+    /// True for a call that exists.
+    pub const fn is_known(self) -> bool {
+        1 <= self.0 && self.0 <= Self::COUNT
+    }
+
+    /// The call's name in the trait.
+    pub fn name(self) -> &'static str {
+        const NAMES: [&str; Call::COUNT as usize] = [
+            "reserve",
+            "free",
+            "create",
+            "release",
+            "map",
+            "unmap",
+            "set_access",
+            "allocate",
+            "deallocate",
+            "copy",
+            "timeline_create",
+            "timeline_destroy",
+            "timeline_write",
+            "timeline_read",
+            "timeline_wait",
+            "stream_wait",
+            "is_capturing",
+            "export",
+            "import",
+            "memory",
+        ];
+        NAMES.get((self.0 as usize).wrapping_sub(1)).copied().unwrap_or("unknown")
+    }
+
+    /// Its place in an array of all calls. Private: only for the constants above.
+    const fn index(self) -> usize {
+        self.0 as usize - 1
+    }
+}

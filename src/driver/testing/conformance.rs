@@ -1,0 +1,1 @@
+//! Named checks for any driver. To come.

@@ -1,0 +1,110 @@
+//! A driver whose n-th call fails.
+
+use super::Call;
+use super::tap::{Bytes, Tap};
+use crate::driver::Driver;
+use crate::error::{Error, Result};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Fails chosen calls of the driver behind it; a call that is made to fail does not reach that driver.
+///
+/// Device information, granularity, `check_native` and the streams' own calls are passed on and not counted.
+/// Without a rule, a call costs one more atomic addition.
+#[derive(Debug)]
+pub struct Fault {
+    driver: Arc<dyn Driver>,
+    calls: AtomicU64,
+    /// Whether there are rules, so that a call without any takes no lock.
+    armed: AtomicBool,
+    rules: Mutex<Vec<Rule>>,
+}
+
+/// Lets `skip` matching calls pass, then fails `count` of them.
+#[derive(Debug)]
+struct Rule {
+    call: Option<Call>,
+    skip: u64,
+    count: u64,
+    error: Error,
+}
+
+impl Rule {
+    /// Takes note of one call, and says whether it shall fail.
+    fn hit(&mut self, call: Call) -> bool {
+        if self.call.is_some_and(|wanted| wanted != call) {
+            return false;
+        }
+        if self.skip > 0 {
+            self.skip -= 1;
+            return false;
+        }
+        self.count = self.count.saturating_sub(1);
+        true
+    }
+}
+
+impl Fault {
+    /// A driver that behaves as `driver` until told otherwise.
+    pub fn new(driver: Arc<dyn Driver>) -> Self {
+        let (calls, armed) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { driver, calls, armed, rules: Mutex::new(Vec::new()) }
+    }
+
+    /// From now on, the `nth` next matching call (1 is the very next; 0 too) and the `count - 1` after it fail
+    /// with `error`. Without a `call`, every call matches. Rules add up: where several want a call to fail, the
+    /// oldest does it, and each counts it.
+    pub fn fail(&self, call: Option<Call>, nth: u64, count: u64, error: Error) {
+        if count == 0 {
+            return;
+        }
+        let mut rules = self.rules();
+        rules.push(Rule { call, skip: nth.saturating_sub(1), count, error });
+        self.armed.store(true, Ordering::Release);
+    }
+
+    /// Forgets all rules.
+    pub fn clear(&self) {
+        let mut rules = self.rules();
+        rules.clear();
+        self.armed.store(false, Ordering::Release);
+    }
+
+    /// How many calls were made through it so far, failed ones included.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    fn rules(&self) -> MutexGuard<'_, Vec<Rule>> {
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says whether this call shall fail, and with what.
+    fn verdict(&self, call: Call) -> Result<()> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        if !self.armed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut rules = self.rules();
+        let mut verdict = Ok(());
+        for rule in rules.iter_mut() {
+            if rule.hit(call) && verdict.is_ok() {
+                verdict = Err(rule.error);
+            }
+        }
+        rules.retain(|rule| rule.count > 0);
+        self.armed.store(!rules.is_empty(), Ordering::Release);
+        verdict
+    }
+}
+
+impl Tap for Fault {
+    fn inner(&self) -> &dyn Driver {
+        &*self.driver
+    }
+
+    fn around<R>(&self, call: Call, _: Bytes, run: impl FnOnce(&dyn Driver) -> Result<R>) -> Result<R> {
+        self.verdict(call)?;
+        run(&*self.driver)
+    }
+}

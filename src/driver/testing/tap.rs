@@ -1,0 +1,140 @@
+//! A driver around another: every call passes through one function.
+
+use super::Call;
+use crate::driver::{
+    Access, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, MemoryInfo, NativeBlock, Ordinal,
+    Stream, Streams, TimelineId,
+};
+use crate::error::Result;
+use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
+use std::fmt::Debug;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+/// The bytes that a call is about: where (or NULL) and how many (or 0).
+pub(super) type Bytes = (DevicePtr, ByteSize);
+
+const NOWHERE: Bytes = (DevicePtr::NULL, ByteSize::ZERO);
+
+/// What sits between a caller and a driver.
+pub(super) trait Tap: Send + Sync + Debug {
+    /// The driver behind.
+    fn inner(&self) -> &dyn Driver;
+
+    /// Makes one call by `run`, or does not.
+    fn around<R>(&self, call: Call, bytes: Bytes, run: impl FnOnce(&dyn Driver) -> Result<R>) -> Result<R>;
+}
+
+fn of(range: DeviceRange) -> Bytes {
+    (range.start(), range.size())
+}
+
+fn sized(size: ByteSize) -> Bytes {
+    (DevicePtr::NULL, size)
+}
+
+impl<T: Tap> Driver for T {
+    fn kind(&self) -> DriverKind {
+        self.inner().kind()
+    }
+
+    fn device_count(&self) -> u32 {
+        self.inner().device_count()
+    }
+
+    fn device_info(&self, device: Ordinal) -> Result<DeviceInfo> {
+        self.inner().device_info(device)
+    }
+
+    fn memory(&self, device: Ordinal) -> Result<MemoryInfo> {
+        self.around(Call::MEMORY, NOWHERE, |d| d.memory(device))
+    }
+
+    fn granularity(&self, device: Ordinal, size: ByteSize) -> Result<Granularity> {
+        self.inner().granularity(device, size)
+    }
+
+    fn reserve(&self, device: Ordinal, size: ByteSize, alignment: Granularity) -> Result<DeviceRange> {
+        self.around(Call::RESERVE, sized(size), |d| d.reserve(device, size, alignment))
+    }
+
+    fn free(&self, range: DeviceRange) -> Result<()> {
+        self.around(Call::FREE, of(range), |d| d.free(range))
+    }
+
+    fn create(&self, device: Ordinal, size: ByteSize, options: CreateOptions) -> Result<NativeBlock> {
+        self.around(Call::CREATE, sized(size), |d| d.create(device, size, options))
+    }
+
+    fn release(&self, block: NativeBlock) -> Result<()> {
+        self.around(Call::RELEASE, NOWHERE, |d| d.release(block))
+    }
+
+    fn map(&self, range: DeviceRange, block: NativeBlock) -> Result<()> {
+        self.around(Call::MAP, of(range), |d| d.map(range, block))
+    }
+
+    fn unmap(&self, range: DeviceRange) -> Result<()> {
+        self.around(Call::UNMAP, of(range), |d| d.unmap(range))
+    }
+
+    fn set_access(&self, range: DeviceRange, access: &[Access]) -> Result<()> {
+        self.around(Call::SET_ACCESS, of(range), |d| d.set_access(range, access))
+    }
+
+    fn allocate(&self, device: Ordinal, size: ByteSize) -> Result<DevicePtr> {
+        self.around(Call::ALLOCATE, sized(size), |d| d.allocate(device, size))
+    }
+
+    fn deallocate(&self, device: Ordinal, address: DevicePtr) -> Result<()> {
+        self.around(Call::DEALLOCATE, (address, ByteSize::ZERO), |d| d.deallocate(device, address))
+    }
+
+    fn copy(&self, device: Ordinal, stream: Stream, slices: &[CopySlice]) -> Result<u32> {
+        let bytes = slices.iter().fold(0_u64, |sum, s| sum.saturating_add(s.bytes));
+        self.around(Call::COPY, sized(ByteSize(bytes)), |d| d.copy(device, stream, slices))
+    }
+
+    fn timeline_create(&self, device: Ordinal) -> Result<TimelineId> {
+        self.around(Call::TIMELINE_CREATE, NOWHERE, |d| d.timeline_create(device))
+    }
+
+    fn timeline_destroy(&self, timeline: TimelineId) -> Result<()> {
+        self.around(Call::TIMELINE_DESTROY, NOWHERE, |d| d.timeline_destroy(timeline))
+    }
+
+    fn timeline_write(&self, stream: Stream, timeline: TimelineId, value: u64) -> Result<()> {
+        self.around(Call::TIMELINE_WRITE, NOWHERE, |d| d.timeline_write(stream, timeline, value))
+    }
+
+    fn timeline_read(&self, timeline: TimelineId) -> Result<u64> {
+        self.around(Call::TIMELINE_READ, NOWHERE, |d| d.timeline_read(timeline))
+    }
+
+    fn timeline_wait(&self, timeline: TimelineId, value: u64) -> Result<()> {
+        self.around(Call::TIMELINE_WAIT, NOWHERE, |d| d.timeline_wait(timeline, value))
+    }
+
+    fn stream_wait(&self, stream: Stream, timeline: TimelineId, value: u64) -> Result<()> {
+        self.around(Call::STREAM_WAIT, NOWHERE, |d| d.stream_wait(stream, timeline, value))
+    }
+
+    fn is_capturing(&self, device: Ordinal, stream: Stream) -> Result<bool> {
+        self.around(Call::IS_CAPTURING, NOWHERE, |d| d.is_capturing(device, stream))
+    }
+
+    fn export(&self, block: NativeBlock) -> Result<OwnedFd> {
+        self.around(Call::EXPORT, NOWHERE, |d| d.export(block))
+    }
+
+    fn import(&self, device: Ordinal, fd: BorrowedFd<'_>, size: ByteSize) -> Result<NativeBlock> {
+        self.around(Call::IMPORT, sized(size), |d| d.import(device, fd, size))
+    }
+
+    fn check_native(&self, device: Ordinal, block: NativeBlock, size: ByteSize) -> Result<()> {
+        self.inner().check_native(device, block, size)
+    }
+
+    fn streams(&self) -> &dyn Streams {
+        self.inner().streams()
+    }
+}

@@ -1,8 +1,12 @@
 //! What driver calls cost on real hardware, so that the host driver can take as long.
 //!
-//! The built-in tables were measured on H200 GPUs (driver 580, CUDA 13.0).
+//! The built-in tables were measured on H200 GPUs (driver 580, CUDA 13.0), the ones that name a peer on two.
 
-/// One measured point of a table that is interpolated.
+use crate::units::ByteSize;
+use std::time::{Duration, Instant};
+
+/// One measured point of a table. Between points the cost is a straight line; below the first it is the
+/// first's, and beyond the last the last line goes on.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Point {
     /// At which size: bytes of a block, or slices of a copy.
@@ -11,7 +15,8 @@ pub struct Point {
     pub us: f64,
 }
 
-/// How long each driver call takes, in µs. A cost of 0 and an empty table add no waiting.
+/// How long each driver call takes, in µs. A cost of 0 and an empty table add no waiting; what is not listed
+/// (timelines, queries) takes what it takes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Costs {
     /// The table's name, which whatever prints a time shows after "simulated".
@@ -26,13 +31,13 @@ pub struct Costs {
     pub release_us: f64,
     /// One `map`, whatever the size.
     pub map_us: f64,
-    /// `unmap`, by the block's bytes.
+    /// One `unmap`, by the block's bytes.
     pub unmap: Vec<Point>,
     /// `set_access` for each mapping in the range, by the block's bytes.
     pub set_access: Vec<Point>,
     /// What a `set_access` takes once more when it names another device than a block's own.
     pub peer_set_access_us: f64,
-    /// What each mapping takes in such a call, instead of what `set_access` says.
+    /// What each mapping of such a block takes in that call, instead of what `set_access` says.
     pub peer_set_access_mapping_us: f64,
     /// The least that an `unmap` takes where another device than the block's own has access.
     pub peer_unmap_us: f64,
@@ -53,10 +58,185 @@ pub struct Costs {
     pub bandwidth: u64,
 }
 
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
 impl Costs {
-    /// The built-in table of that name: `h200` or `h200-peer`.
+    /// The built-in table of that name, or none. `h200` is one H200 GPU; `h200-peer` has the same times and
+    /// tells programs to put a second device into every access list, since it is naming one that costs.
     pub fn builtin(name: &str) -> Option<Self> {
-        let _ = name;
-        todo!()
+        matches!(name, "h200" | "h200-peer").then(|| Self::h200(name))
+    }
+
+    /// Where a call was measured as a span, this is a value inside it; release and free were not measured.
+    fn h200(name: &str) -> Self {
+        let by_bytes = |us: [f64; 4]| points([2 * MIB, 64 * MIB, GIB, 8 * GIB], us);
+        Self {
+            name: name.to_owned(),
+            reserve_us: 17.0,
+            free_us: 0.0,
+            create: by_bytes([26.0, 26.0, 36.0, 89.0]),
+            release_us: 0.0,
+            map_us: 1.15,
+            unmap: by_bytes([19.0, 26.0, 36.0, 105.0]),
+            set_access: by_bytes([28.0, 47.0, 77.0, 324.0]),
+            peer_set_access_us: 1000.0,
+            peer_set_access_mapping_us: 48.0,
+            peer_unmap_us: 50.0,
+            allocate_us: 46.0,
+            deallocate_us: 38.0,
+            copy_joint_host: points([1, 256, 1024], [4.4, 5.7, 10.9]),
+            copy_joint_device: points([1, 256, 1024], [6.3, 9.0, 17.3]),
+            copy_single_host_us: 5.4,
+            copy_single_device_us: 5.4,
+            bandwidth: 4_200_000_000_000,
+        }
+    }
+
+    /// One `create`.
+    pub(super) fn create_us(&self, size: ByteSize) -> f64 {
+        interpolate(&self.create, size.0)
+    }
+
+    /// One `unmap`, of a mapping that a peer can reach or not.
+    pub(super) fn unmap_us(&self, size: ByteSize, peer: bool) -> f64 {
+        let least = if peer { self.peer_unmap_us } else { 0.0 };
+        interpolate(&self.unmap, size.0).max(least)
+    }
+
+    /// One `set_access` over mappings of these sizes, each naming a peer of the block or not.
+    pub(super) fn set_access_us(&self, mappings: impl Iterator<Item = (ByteSize, bool)>) -> f64 {
+        let (mut us, mut call) = (0.0, 0.0);
+        for (size, peer) in mappings {
+            if peer {
+                call = self.peer_set_access_us;
+                us += self.peer_set_access_mapping_us;
+            } else {
+                us += interpolate(&self.set_access, size.0);
+            }
+        }
+        us + call
+    }
+
+    /// What `slices` slices of `bytes` bytes together take: the caller, and the stream.
+    pub(super) fn copy_us(&self, joint: bool, slices: u64, bytes: u64) -> (f64, f64) {
+        // Each byte is read and written.
+        let moving = if self.bandwidth == 0 { 0.0 } else { bytes as f64 * 2e6 / self.bandwidth as f64 };
+        let (host, device) = if joint {
+            (interpolate(&self.copy_joint_host, slices), interpolate(&self.copy_joint_device, slices))
+        } else {
+            let slices = slices as f64;
+            (slices * self.copy_single_host_us, slices * self.copy_single_device_us)
+        };
+        (host, device + moving)
+    }
+}
+
+fn points<const N: usize>(at: [u64; N], us: [f64; N]) -> Vec<Point> {
+    at.into_iter().zip(us).map(|(at, us)| Point { at, us }).collect()
+}
+
+/// The cost at `at`, never below 0. The points are in ascending order; where they are not, some are ignored.
+fn interpolate(points: &[Point], at: u64) -> f64 {
+    let (Some(first), Some(last)) = (points.first(), points.last()) else { return 0.0 };
+    if at <= first.at {
+        return first.us.max(0.0);
+    }
+    let line = points.windows(2).find(|pair| at <= pair[1].at).or_else(|| points.windows(2).last());
+    let Some([a, b]) = line else { return last.us.max(0.0) };
+    if b.at <= a.at {
+        return b.us.max(0.0);
+    }
+    let slope = (b.us - a.us) / (b.at - a.at) as f64;
+    (at as f64 - a.at as f64).mul_add(slope, a.us).max(0.0)
+}
+
+/// A call under way that shall take a certain time. Without costs, no clock is read.
+#[derive(Debug)]
+pub(super) struct Delay(Option<Instant>);
+
+/// Below this, sleeping is too coarse.
+const SPIN: Duration = Duration::from_micros(100);
+
+impl Delay {
+    /// Starts the clock where times are simulated.
+    pub(super) fn start(simulated: bool) -> Self {
+        Self(simulated.then(Instant::now))
+    }
+
+    /// Waits until `us` µs have passed since the start. What the call took by itself is part of it.
+    pub(super) fn until(&self, us: f64) {
+        let Some(start) = self.0 else { return };
+        let Ok(whole) = Duration::try_from_secs_f64(us.max(0.0) / 1e6) else { return };
+        loop {
+            let left = whole.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            if left > SPIN {
+                std::thread::sleep(left.saturating_sub(SPIN));
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn h200() -> Costs {
+        Costs::builtin("h200").expect("a built-in table")
+    }
+
+    #[test]
+    fn tables_are_lines_between_points_and_go_on_beyond() {
+        let table = points([10, 20, 40], [1.0, 2.0, 6.0]);
+        let close = |at: u64, us: f64| (interpolate(&table, at) - us).abs() < 1e-9;
+        assert!(close(0, 1.0) && close(10, 1.0) && close(15, 1.5) && close(20, 2.0));
+        assert!(close(30, 4.0) && close(40, 6.0) && close(50, 8.0));
+        assert!(interpolate(&[], 5).abs() < 1e-9);
+        assert!((interpolate(&table[..1], 50) - 1.0).abs() < 1e-9);
+        assert!(interpolate(&points([1, 2], [5.0, 0.0]), 100).abs() < 1e-9, "never below 0");
+        assert!((interpolate(&points([5, 5], [1.0, 3.0]), 9) - 3.0).abs() < 1e-9, "doubled points");
+    }
+
+    #[test]
+    fn measured_points_come_out_as_measured() {
+        let costs = h200();
+        assert!((costs.create_us(ByteSize::gib(8)) - 89.0).abs() < 1e-9);
+        assert!((costs.unmap_us(ByteSize::mib(64), false) - 26.0).abs() < 1e-9);
+        assert!((costs.unmap_us(ByteSize::mib(64), true) - 50.0).abs() < 1e-9);
+        let remap = costs.unmap_us(ByteSize::mib(2), false)
+            + costs.map_us
+            + costs.set_access_us([(ByteSize::mib(2), false)].into_iter());
+        assert!((remap - 50.0).abs() < 5.0, "one remap takes about 50 µs, here {remap}");
+        let (_, device) = costs.copy_us(true, 1, 1 << 30);
+        assert!((device - 512.0).abs() < 20.0, "1 GiB takes about 512 µs, here {device}");
+    }
+
+    #[test]
+    fn a_peer_costs_once_a_call_and_a_little_a_mapping() {
+        let costs = h200();
+        let many = costs.set_access_us((0..64).map(|_| (ByteSize::mib(2), true)));
+        assert!((many - (1000.0 + 64.0 * 48.0)).abs() < 1e-9);
+        let none = costs.set_access_us((0..64).map(|_| (ByteSize::mib(2), false)));
+        assert!((none - 64.0 * 28.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_delay_lasts_at_least_as_long_as_it_says() {
+        let start = Instant::now();
+        Delay::start(true).until(300.0);
+        assert!(start.elapsed() >= Duration::from_micros(300));
+        Delay::start(false).until(1e12);
+        Delay::start(true).until(f64::NAN);
+    }
+
+    #[test]
+    fn there_are_two_tables() {
+        assert_eq!(Costs::builtin("h200-peer").map(|c| c.name), Some("h200-peer".to_owned()));
+        assert_eq!(Costs::builtin("none"), None);
     }
 }

@@ -1,134 +1,352 @@
 //! The host's own memory as a device that is as strict as a GPU.
+//!
+//! Device addresses are addresses of the process. Several devices share them; each has a memory size of its own
+//! and touches, through copies on its streams, only what it has access to. The host itself can touch what any
+//! device can; elsewhere it faults. Everything that is outside the driver's own memory is the process's, and
+//! copies read and write it as it is.
 
+mod access;
+mod blocks;
+mod budget;
+mod copy;
 mod costs;
+mod huge;
+mod memory;
+mod offsets;
+mod space;
+mod stream;
+mod streams;
+mod sys;
+mod timeline;
 
 pub use costs::{Costs, Point};
 
 use crate::config::HostConfig;
 use crate::driver::{
-    Access, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, Graph, HostFunction, MemoryInfo,
-    NativeBlock, Ordinal, Stream, Streams, TimelineId,
+    Access, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, Graph, HostFunction,
+    MemoryInfo, NativeBlock, Ordinal, Stream, Streams, TimelineId, unsupported,
 };
-use crate::error::Result;
+use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
+use costs::Delay;
+use huge::Huge;
+use memory::{GRANULE, Memory, Shape};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use stream::{Item, Work};
+use streams::Lines;
+use timeline::Timelines;
 
 /// A driver over the host's memory, for tests and for machines without a GPU.
+///
+/// Dropping it ends its streams (what they have not begun is given up) and takes its addresses away.
 #[derive(Debug)]
-pub struct HostDriver {}
+pub struct HostDriver {
+    memory: Arc<Memory>,
+    lines: Lines,
+    timelines: Timelines,
+}
 
 impl HostDriver {
     /// A driver of its own, with nothing in it. `costs` wins over the name in `config`.
+    ///
+    /// A name in `config` that does not exist is ignored with a warning.
+    ///
+    /// # Errors
+    /// [`Kind::InvalidArgument`] for more than 64 devices; otherwise what the system says when it has no memory
+    /// or no file descriptor left.
     pub fn new(config: HostConfig, costs: Option<Costs>) -> Result<Self> {
-        let _ = (config, costs);
-        todo!()
+        let devices = config.devices.max(1);
+        if devices > access::MAX_DEVICES {
+            return Err(Error::new(
+                Kind::InvalidArgument,
+                Operation::Open,
+                "the host has 64 devices at most",
+            ));
+        }
+        let total = if config.memory == 0 { sys::machine_memory() } else { config.memory };
+        let huge = Huge::probe(config.huge_pages);
+        let capabilities = capabilities(&config.caps_off, huge);
+        let costs = costs.or_else(|| named_costs(config.costs.as_deref()));
+        let memory = Memory::new(Shape { capabilities, devices, total, huge, costs }, config.max_maps)?;
+        let (lines, timelines) = (Lines::default(), Timelines::default());
+        Ok(Self { memory: Arc::new(memory), lines, timelines })
     }
+
+    fn shape(&self) -> &Shape {
+        &self.memory.shape
+    }
+
+    fn costs(&self) -> Option<&Costs> {
+        self.shape().costs.as_ref()
+    }
+
+    fn check_device(&self, device: Ordinal, operation: Operation) -> Result<()> {
+        if device.0 < self.shape().devices {
+            return Ok(());
+        }
+        Err(Error::new(Kind::NoDevice, operation, "no device of this number"))
+    }
+
+    /// Makes a call and then waits until it has taken as long as `us` says. Failures take no longer.
+    fn timed<R>(&self, us: impl FnOnce(&Costs) -> f64, call: impl FnOnce() -> Result<R>) -> Result<R> {
+        let Some(costs) = self.costs() else { return call() };
+        let delay = Delay::start(true);
+        let made = call()?;
+        delay.until(us(costs));
+        Ok(made)
+    }
+
+    /// The same for a call that finds out itself how long it takes.
+    fn timed_by_call(&self, call: impl FnOnce() -> Result<f64>) -> Result<()> {
+        let delay = Delay::start(self.costs().is_some());
+        delay.until(call()?);
+        Ok(())
+    }
+
+    fn needs_functions(&self, operation: Operation) -> Result<()> {
+        if self.shape().capabilities.has(Capabilities::HOST_FUNCTIONS) {
+            return Ok(());
+        }
+        Err(unsupported(operation, "host functions and capture are switched off"))
+    }
+}
+
+impl Drop for HostDriver {
+    fn drop(&mut self) {
+        // A child made by fork has none of the threads; it must not wait for them.
+        if self.memory.is_ours() {
+            self.timelines.end();
+            self.lines.end();
+        }
+    }
+}
+
+/// The capabilities and their names.
+const CAPABILITIES: [(&str, Capabilities); 10] = [
+    ("virtual_memory", Capabilities::VIRTUAL_MEMORY),
+    ("aliasing", Capabilities::ALIASING),
+    ("device_access", Capabilities::DEVICE_ACCESS),
+    ("range_access", Capabilities::RANGE_ACCESS),
+    ("joined_access", Capabilities::JOINED_ACCESS),
+    ("joint_copies", Capabilities::JOINT_COPIES),
+    ("sharing", Capabilities::SHARING),
+    ("host_touch", Capabilities::HOST_TOUCH),
+    ("host_functions", Capabilities::HOST_FUNCTIONS),
+    ("huge_pages", Capabilities::HUGE_PAGES),
+];
+
+/// All capabilities but those switched off, and those that need one switched off.
+fn capabilities(off: &[String], huge: Huge) -> Capabilities {
+    let mut left = CAPABILITIES.iter().fold(Capabilities::default(), |all, (_, bit)| all.with(*bit));
+    if huge == Huge::Off {
+        left = left.without(Capabilities::HUGE_PAGES);
+    }
+    for name in off {
+        match CAPABILITIES.iter().find(|(known, _)| known == name) {
+            Some((_, bit)) => left = left.without(*bit),
+            None => log::warn!("GVMM_HOST_CAPS: there is no capability {name:?}; ignored"),
+        }
+    }
+    if !left.has(Capabilities::VIRTUAL_MEMORY) {
+        let ranges = Capabilities::RANGE_ACCESS.with(Capabilities::JOINED_ACCESS);
+        left = left.without(Capabilities::ALIASING.with(Capabilities::SHARING).with(ranges));
+    }
+    left
+}
+
+fn named_costs(name: Option<&str>) -> Option<Costs> {
+    let name = name.filter(|name| *name != "none")?;
+    let costs = Costs::builtin(name);
+    if costs.is_none() {
+        log::warn!("GVMM_HOST_COSTS: there is no table {name:?}; no costs are simulated");
+    }
+    costs
 }
 
 impl Driver for HostDriver {
     fn kind(&self) -> DriverKind {
-        todo!()
+        DriverKind::HOST
     }
+
     fn device_count(&self) -> u32 {
-        todo!()
+        self.shape().devices
     }
-    fn device_info(&self, _: Ordinal) -> Result<DeviceInfo> {
-        todo!()
+
+    fn device_info(&self, device: Ordinal) -> Result<DeviceInfo> {
+        self.check_device(device, Operation::Query)?;
+        Ok(DeviceInfo {
+            name: format!("host {}", device.0),
+            capabilities: self.shape().capabilities,
+            granularity: GRANULE,
+            total: ByteSize(self.shape().total),
+            bandwidth: self.costs().map_or(0, |costs| costs.bandwidth),
+            simulated_costs: self.costs().map(|costs| costs.name.clone()),
+        })
     }
-    fn memory(&self, _: Ordinal) -> Result<MemoryInfo> {
-        todo!()
+
+    fn memory(&self, device: Ordinal) -> Result<MemoryInfo> {
+        self.check_device(device, Operation::Query)?;
+        Ok(MemoryInfo { free: Some(self.memory.free_bytes(device)), total: ByteSize(self.shape().total) })
     }
-    fn granularity(&self, _: Ordinal, _: ByteSize) -> Result<Granularity> {
-        todo!()
+
+    fn granularity(&self, device: Ordinal, _: ByteSize) -> Result<Granularity> {
+        self.check_device(device, Operation::Query)?;
+        Ok(GRANULE)
     }
-    fn reserve(&self, _: Ordinal, _: ByteSize, _: Granularity) -> Result<DeviceRange> {
-        todo!()
+
+    fn reserve(&self, device: Ordinal, size: ByteSize, alignment: Granularity) -> Result<DeviceRange> {
+        self.check_device(device, Operation::Reserve)?;
+        self.timed(|c| c.reserve_us, || self.memory.reserve(size, alignment))
     }
-    fn free(&self, _: DeviceRange) -> Result<()> {
-        todo!()
+
+    fn free(&self, range: DeviceRange) -> Result<()> {
+        self.timed(|c| c.free_us, || self.memory.free(range))
     }
-    fn create(&self, _: Ordinal, _: ByteSize, _: CreateOptions) -> Result<NativeBlock> {
-        todo!()
+
+    fn create(&self, device: Ordinal, size: ByteSize, options: CreateOptions) -> Result<NativeBlock> {
+        self.check_device(device, Operation::Create)?;
+        self.timed(|c| c.create_us(size), || self.memory.create(device, size, options))
     }
-    fn release(&self, _: NativeBlock) -> Result<()> {
-        todo!()
+
+    fn release(&self, block: NativeBlock) -> Result<()> {
+        self.timed(|c| c.release_us, || self.memory.release(block))
     }
-    fn map(&self, _: DeviceRange, _: NativeBlock) -> Result<()> {
-        todo!()
+
+    fn map(&self, range: DeviceRange, block: NativeBlock) -> Result<()> {
+        self.timed(|c| c.map_us, || self.memory.map(range, block))
     }
-    fn unmap(&self, _: DeviceRange) -> Result<()> {
-        todo!()
+
+    fn unmap(&self, range: DeviceRange) -> Result<()> {
+        self.timed_by_call(|| self.memory.unmap(range))
     }
-    fn set_access(&self, _: DeviceRange, _: &[Access]) -> Result<()> {
-        todo!()
+
+    fn set_access(&self, range: DeviceRange, access: &[Access]) -> Result<()> {
+        self.timed_by_call(|| self.memory.set_access(range, access))
     }
-    fn allocate(&self, _: Ordinal, _: ByteSize) -> Result<DevicePtr> {
-        todo!()
+
+    fn allocate(&self, device: Ordinal, size: ByteSize) -> Result<DevicePtr> {
+        self.check_device(device, Operation::Allocate)?;
+        self.timed(|c| c.allocate_us, || self.memory.allocate(device, size))
     }
-    fn deallocate(&self, _: Ordinal, _: DevicePtr) -> Result<()> {
-        todo!()
+
+    fn deallocate(&self, device: Ordinal, address: DevicePtr) -> Result<()> {
+        self.check_device(device, Operation::Deallocate)?;
+        self.timed(|c| c.deallocate_us, || self.memory.deallocate(device, address))
     }
-    fn copy(&self, _: Ordinal, _: Stream, _: &[CopySlice]) -> Result<u32> {
-        todo!()
+
+    fn copy(&self, device: Ordinal, stream: Stream, slices: &[CopySlice]) -> Result<u32> {
+        let line = self.lines.find_on(device, stream).map_err(|e| e.during(Operation::Copy))?;
+        let (count, bytes) = measure(slices)?;
+        if count == 0 {
+            return Ok(0);
+        }
+        let joint = self.shape().capabilities.has(Capabilities::JOINT_COPIES);
+        let (host, device) = self.costs().map_or((0.0, 0.0), |costs| costs.copy_us(joint, count, bytes));
+        self.timed(|_| host, || line.push(Work::Copy(slices.into(), device)))?;
+        Ok(if joint { 1 } else { u32::try_from(count).unwrap_or(u32::MAX) })
     }
-    fn timeline_create(&self, _: Ordinal) -> Result<TimelineId> {
-        todo!()
+
+    fn timeline_create(&self, device: Ordinal) -> Result<TimelineId> {
+        self.check_device(device, Operation::Timeline)?;
+        Ok(self.timelines.create())
     }
-    fn timeline_destroy(&self, _: TimelineId) -> Result<()> {
-        todo!()
+
+    fn timeline_destroy(&self, timeline: TimelineId) -> Result<()> {
+        self.timelines.destroy(timeline)
     }
-    fn timeline_write(&self, _: Stream, _: TimelineId, _: u64) -> Result<()> {
-        todo!()
+
+    fn timeline_write(&self, stream: Stream, timeline: TimelineId, value: u64) -> Result<()> {
+        let line = self.lines.find(stream)?;
+        line.push_live(Item::Write(self.timelines.ticket(timeline, value)?))
     }
-    fn timeline_read(&self, _: TimelineId) -> Result<u64> {
-        todo!()
+
+    fn timeline_read(&self, timeline: TimelineId) -> Result<u64> {
+        self.timelines.read(timeline)
     }
-    fn timeline_wait(&self, _: TimelineId, _: u64) -> Result<()> {
-        todo!()
+
+    fn timeline_wait(&self, timeline: TimelineId, value: u64) -> Result<()> {
+        self.timelines.ticket(timeline, value)?.wait()
     }
-    fn stream_wait(&self, _: Stream, _: TimelineId, _: u64) -> Result<()> {
-        todo!()
+
+    fn stream_wait(&self, stream: Stream, timeline: TimelineId, value: u64) -> Result<()> {
+        let line = self.lines.find(stream)?;
+        line.push_live(Item::Wait(self.timelines.ticket(timeline, value)?))
     }
-    fn is_capturing(&self, _: Ordinal, _: Stream) -> Result<bool> {
-        todo!()
+
+    fn is_capturing(&self, device: Ordinal, stream: Stream) -> Result<bool> {
+        Ok(self.lines.find_on(device, stream)?.is_capturing())
     }
-    fn export(&self, _: NativeBlock) -> Result<OwnedFd> {
-        todo!()
+
+    fn export(&self, block: NativeBlock) -> Result<OwnedFd> {
+        self.memory.export(block)
     }
-    fn import(&self, _: Ordinal, _: BorrowedFd<'_>, _: ByteSize) -> Result<NativeBlock> {
-        todo!()
+
+    fn import(&self, device: Ordinal, fd: BorrowedFd<'_>, size: ByteSize) -> Result<NativeBlock> {
+        self.check_device(device, Operation::Share)?;
+        self.memory.import(device, fd, size)
     }
-    fn check_native(&self, _: Ordinal, _: NativeBlock, _: ByteSize) -> Result<()> {
-        todo!()
+
+    fn check_native(&self, device: Ordinal, block: NativeBlock, size: ByteSize) -> Result<()> {
+        self.check_device(device, Operation::Query)?;
+        self.memory.check_native(device, block, size)
     }
+
     fn streams(&self) -> &dyn Streams {
-        todo!()
+        self
     }
 }
 
+/// How many slices copy something, and how many bytes all together.
+fn measure(slices: &[CopySlice]) -> Result<(u64, u64)> {
+    let (mut count, mut bytes) = (0, 0_u64);
+    for (index, slice) in slices.iter().enumerate() {
+        let size = ByteSize(slice.bytes);
+        if slice.src.checked_add(size).is_none() || slice.dst.checked_add(size).is_none() {
+            let error = Error::new(Kind::OutOfRange, Operation::Copy, "the slice passes the last address");
+            return Err(error.at(slice.dst, size).entry(index as u64));
+        }
+        count += u64::from(slice.bytes > 0);
+        bytes = bytes.saturating_add(slice.bytes);
+    }
+    Ok((count, bytes))
+}
+
 impl Streams for HostDriver {
-    fn create(&self, _: Ordinal) -> Result<Stream> {
-        todo!()
+    fn create(&self, device: Ordinal) -> Result<Stream> {
+        self.check_device(device, Operation::Stream)?;
+        self.lines.create(device, &self.memory)
     }
-    fn destroy(&self, _: Stream) -> Result<()> {
-        todo!()
+
+    fn destroy(&self, stream: Stream) -> Result<()> {
+        self.lines.destroy(stream)
     }
-    fn synchronize(&self, _: Stream) -> Result<()> {
-        todo!()
+
+    fn synchronize(&self, stream: Stream) -> Result<()> {
+        self.lines.synchronize(stream)
     }
-    fn enqueue(&self, _: Stream, _: HostFunction) -> Result<()> {
-        todo!()
+
+    fn enqueue(&self, stream: Stream, function: HostFunction) -> Result<()> {
+        self.needs_functions(Operation::Stream)?;
+        self.lines.find(stream)?.push(Work::Call(function))
     }
-    fn capture_begin(&self, _: Stream) -> Result<()> {
-        todo!()
+
+    fn capture_begin(&self, stream: Stream) -> Result<()> {
+        self.needs_functions(Operation::Capture)?;
+        self.lines.find(stream)?.capture_begin()
     }
-    fn capture_end(&self, _: Stream) -> Result<Graph> {
-        todo!()
+
+    fn capture_end(&self, stream: Stream) -> Result<Graph> {
+        self.needs_functions(Operation::Capture)?;
+        self.lines.capture_end(stream)
     }
-    fn launch(&self, _: Graph, _: Stream) -> Result<()> {
-        todo!()
+
+    fn launch(&self, graph: Graph, stream: Stream) -> Result<()> {
+        self.needs_functions(Operation::Launch)?;
+        self.lines.launch(graph, stream)
     }
-    fn destroy_graph(&self, _: Graph) -> Result<()> {
-        todo!()
+
+    fn destroy_graph(&self, graph: Graph) -> Result<()> {
+        self.lines.destroy_graph(graph)
     }
 }

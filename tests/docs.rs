@@ -12,15 +12,27 @@ fn documents() -> Vec<PathBuf> {
         ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].iter().map(|n| root().join(n)).collect();
     for dir in ["docs", "docs/adr"] {
         let entries = fs::read_dir(root().join(dir)).expect("docs is readable");
-        found.extend(entries.map(|e| e.expect("an entry").path()).filter(|p| p.extension().is_some_and(|e| e == "md")));
+        found.extend(
+            entries.map(|e| e.expect("an entry").path()).filter(|p| p.extension().is_some_and(|e| e == "md")),
+        );
     }
     found
 }
 
 /// Words in backquotes and link targets that look like files of this repository.
 fn named_files(text: &str) -> Vec<String> {
-    const TOP: [&str; 10] =
-        ["src/", "docs/", "tests/", "ffi_tests/", "c_examples/", "cli/", "include/", "scripts/", "benches/", ".ci/"];
+    const TOP: [&str; 10] = [
+        "src/",
+        "docs/",
+        "tests/",
+        "ffi_tests/",
+        "c_examples/",
+        "cli/",
+        "include/",
+        "scripts/",
+        "benches/",
+        ".ci/",
+    ];
     let quoted = text.split('`').skip(1).step_by(2);
     let is_file = |w: &&str| TOP.iter().any(|t| w.starts_with(t)) && !w.contains([' ', '*', '<', '\n']);
     quoted.filter(is_file).map(str::to_owned).collect()

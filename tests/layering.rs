@@ -124,13 +124,18 @@ fn unsafe_code_stays_in_driver_vm_and_capi() {
     for path in sources(&src()) {
         let layer = layer_of(&path).unwrap_or_default();
         if code(&path).contains("allow(unsafe_code") {
-            assert!(matches!(layer.as_str(), "driver" | "vm" | "capi"), "{} opens unsafe code", path.display());
+            assert!(
+                matches!(layer.as_str(), "driver" | "vm" | "capi"),
+                "{} opens unsafe code",
+                path.display()
+            );
         }
     }
 }
 
 #[test]
 fn the_reader_sees_every_form_of_import() {
-    let names = named("use crate::vm;\nuse crate::{units::{A, B}, driver, error::C};\nlet x = crate::capi::f();");
+    let names =
+        named("use crate::vm;\nuse crate::{units::{A, B}, driver, error::C};\nlet x = crate::capi::f();");
     assert_eq!(names, ["vm", "units", "driver", "error", "capi"]);
 }

@@ -54,7 +54,8 @@ impl Library {
     }
 
     fn open_one(path: &Path) -> Result<Self, String> {
-        let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| "a path with a zero byte".to_owned())?;
+        let name =
+            CString::new(path.as_os_str().as_bytes()).map_err(|_| "a path with a zero byte".to_owned())?;
         // SAFETY: the name ends in a zero byte; a driver's initialisers are as sound as the driver.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         let Some(handle) = NonNull::new(handle) else { return Err(loader_error(path)) };

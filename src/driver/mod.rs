@@ -14,7 +14,10 @@
 //! portable subset only: a block is mapped whole, at offset 0; exactly what was mapped is unmapped; unmap, then
 //! release, then free; nobody waits for running work but us.
 
+pub mod cuda;
 pub mod host;
+pub mod library;
+pub mod quirks;
 pub mod testing;
 
 use crate::config::HostConfig;

@@ -70,6 +70,15 @@ pub(super) struct AllocationProp {
     pub(super) reserved: [u8; 4],
 }
 
+impl AllocationProp {
+    /// Pinned memory of `device`, exportable as a file descriptor and open to others on the bus or not.
+    pub(super) fn pinned(device: i32, exportable: bool, rdma: bool) -> Self {
+        let (handle_types, rdma) = (if exportable { POSIX_FD } else { 0 }, u8::from(rdma));
+        let location = Location { kind: ON_DEVICE, id: device };
+        Self { kind: PINNED, handle_types, location, rdma, ..Self::default() }
+    }
+}
+
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 pub(super) const POSIX_FD: i32 = 1;
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
@@ -247,6 +256,7 @@ impl Api {
 }
 
 fn stub(place: &str) -> Error {
-    let hint = intern(&format!("{place} is a toolkit's stub, not a driver: take its folder off the library path"));
+    let hint =
+        intern(&format!("{place} is a toolkit's stub, not a driver: take its folder off the library path"));
     Error::new(Kind::DriverNotFound, Operation::Open, hint).native(34, "CUDA_ERROR_STUB_LIBRARY")
 }

@@ -14,6 +14,8 @@ pub(super) struct Block {
     /// How often `release` is owed: an import may give a handle that is there already. 0 for a block that was
     /// only shown to us.
     pub(super) references: u64,
+    /// It was made to be exported.
+    pub(super) exportable: bool,
 }
 
 /// A mapping.
@@ -50,9 +52,12 @@ impl State {
         self.mappings.range(from..range.end()).map(|(_, mapping)| mapping)
     }
 
-    fn reservation_of(&self, range: DeviceRange) -> Option<(DeviceRange, Ordinal)> {
-        let (_, found) = self.ranges.range(..=range.start()).next_back()?;
-        found.0.contains_range(range).then_some(*found)
+    /// Refuses a range that does not lie in one reservation.
+    fn check_inside(&self, range: DeviceRange, operation: Operation) -> Result<()> {
+        match self.ranges.range(..=range.start()).next_back() {
+            Some((_, (found, _))) if found.contains_range(range) => Ok(()),
+            _ => Err(refuse(Kind::OutOfRange, operation, range, "the range does not lie in one reservation")),
+        }
     }
 }
 
@@ -68,8 +73,14 @@ impl Books {
     /// Takes a reserved range with nothing mapped out of the books.
     pub(super) fn take_range(&self, range: DeviceRange) -> Result<Ordinal> {
         let mut state = self.state();
-        let Some((found, device)) = state.ranges.get(&range.start()).copied().filter(|(r, _)| *r == range) else {
-            return Err(refuse(Kind::InvalidArgument, Operation::Free, range, "not a range that was reserved"));
+        let Some((found, device)) = state.ranges.get(&range.start()).copied().filter(|(r, _)| *r == range)
+        else {
+            return Err(refuse(
+                Kind::OutOfRange,
+                Operation::Free,
+                range,
+                "a reservation is freed as a whole",
+            ));
         };
         if state.overlapping(found).next().is_some() {
             return Err(refuse(Kind::InUse, Operation::Free, range, "something is mapped there"));
@@ -82,7 +93,7 @@ impl Books {
     pub(super) fn add_block(&self, handle: u64, block: Block) {
         let mut state = self.state();
         let entry = state.blocks.entry(handle).or_insert(Block { references: 0, ..block });
-        (entry.size, entry.device) = (block.size, block.device);
+        (entry.size, entry.device, entry.exportable) = (block.size, block.device, block.exportable);
         entry.references += block.references;
     }
 
@@ -109,9 +120,7 @@ impl Books {
     pub(super) fn begin_map(&self, range: DeviceRange, block: NativeBlock) -> Result<Ordinal> {
         let known = self.block(block, Operation::Map).map_err(|e| e.at(range.start(), range.size()))?;
         let mut state = self.state();
-        if state.reservation_of(range).is_none() {
-            return Err(refuse(Kind::OutOfRange, Operation::Map, range, "outside of every reserved range"));
-        }
+        state.check_inside(range, Operation::Map)?;
         if known.size != range.size() {
             return Err(refuse(Kind::InvalidSize, Operation::Map, range, "a block is mapped whole"));
         }
@@ -129,6 +138,7 @@ impl Books {
     /// Checks an unmap and books it as under way; gives the block's device.
     pub(super) fn begin_unmap(&self, range: DeviceRange) -> Result<Ordinal> {
         let mut state = self.state();
+        state.check_inside(range, Operation::Unmap)?;
         let exact = state.mappings.get_mut(&range.start()).filter(|m| m.range == range);
         if let Some(mapping) = exact {
             claim(mapping, Operation::Unmap)?;
@@ -157,6 +167,7 @@ impl Books {
     /// the blocks' devices, each once.
     pub(super) fn begin_access(&self, range: DeviceRange) -> Result<Vec<Ordinal>> {
         let mut state = self.state();
+        state.check_inside(range, Operation::SetAccess)?;
         let (mut at, mut devices) = (range.start(), Vec::new());
         for mapping in state.overlapping(range) {
             if !range.contains_range(mapping.range) {
@@ -175,9 +186,6 @@ impl Books {
         }
         if at != range.end() {
             return Err(refuse(Kind::NotMapped, Operation::SetAccess, range, "not all of it is mapped"));
-        }
-        if state.reservation_of(range).is_none() {
-            return Err(refuse(Kind::OutOfRange, Operation::SetAccess, range, "more than one reserved range"));
         }
         for (_, mapping) in state.mappings.range_mut(range.start()..range.end()) {
             mapping.busy = true;
@@ -198,7 +206,8 @@ impl Books {
     pub(super) fn take_allocation(&self, address: DevicePtr, device: Ordinal) -> Result<()> {
         let mut state = self.state();
         if state.allocations.get(&address) != Some(&device) {
-            let error = Error::new(Kind::InvalidArgument, Operation::Deallocate, "not an allocation of this device");
+            let error =
+                Error::new(Kind::InvalidArgument, Operation::Deallocate, "not an allocation of this device");
             return Err(error.at(address, ByteSize::ZERO));
         }
         state.allocations.remove(&address);
@@ -231,7 +240,10 @@ mod tests {
     fn books() -> Books {
         let books = Books::default();
         books.reserved(range(16, 8), Ordinal(0));
-        books.add_block(7, Block { size: ByteSize(2 * G), device: Ordinal(0), references: 1 });
+        books.add_block(
+            7,
+            Block { size: ByteSize(2 * G), device: Ordinal(0), references: 1, exportable: false },
+        );
         books
     }
 
@@ -299,7 +311,10 @@ mod tests {
     #[test]
     fn a_handle_given_twice_is_owed_two_releases() {
         let books = books();
-        books.add_block(7, Block { size: ByteSize(2 * G), device: Ordinal(0), references: 1 });
+        books.add_block(
+            7,
+            Block { size: ByteSize(2 * G), device: Ordinal(0), references: 1, exportable: false },
+        );
         books.take_block(NativeBlock(7)).expect("the first");
         books.take_block(NativeBlock(7)).expect("the second");
         assert_eq!(kind(books.take_block(NativeBlock(7))), Some(Kind::InvalidHandle));

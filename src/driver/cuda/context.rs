@@ -1,11 +1,11 @@
 //! Devices, their primary contexts, and the rule that a caller's current context is as before on every path.
 
-use super::api::{Api, Attribute, SUCCESS};
+use super::api::{AllocationProp, Api, Attribute, SUCCESS};
 use super::copy::Kernels;
 use crate::driver::quirks::{self, Care, Subject};
 use crate::driver::{DriverKind, Ordinal, Stream};
 use crate::error::{Error, Kind, Operation, Result};
-use crate::units::ByteSize;
+use crate::units::{ByteSize, Granularity};
 use once_cell::sync::OnceCell;
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -15,6 +15,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(super) const RELAXED: i32 = 2;
 /// The streams that belong to whichever context is current: NULL, `CU_STREAM_LEGACY`, `CU_STREAM_PER_THREAD`.
 const LAST_SPECIAL_STREAM: u64 = 2;
+/// What `cuMemAlloc` aligns to, the unit where there is no virtual memory.
+const PLAIN: Granularity = match Granularity::new(256) {
+    Some(granularity) => granularity,
+    None => unreachable!(),
+};
 /// `CU_STREAM_NON_BLOCKING`.
 pub(super) const NON_BLOCKING: u32 = 1;
 
@@ -29,6 +34,15 @@ pub(super) struct Device {
     /// `sm_90`.
     pub(super) arch: String,
     pub(super) care: Care,
+    /// It has virtual memory.
+    pub(super) virtual_memory: bool,
+    /// Its blocks can be exported as file descriptors.
+    pub(super) sharing: bool,
+    /// Blocks may be made reachable for other devices on the bus.
+    pub(super) rdma: bool,
+    /// Streams write and wait for 64-bit values.
+    pub(super) stream_values: bool,
+    pub(super) granularity: Granularity,
     /// Its primary context with what we keep there, once needed: a context takes time and memory.
     primary: OnceCell<Arc<Context>>,
 }
@@ -72,7 +86,9 @@ impl Core {
         let subject = Subject { kind: DriverKind::CUDA, version, arch: "" };
         if quirks::care(&subject, &[]).has(Care::REFUSE) {
             let hint = "the driver is older than CUDA 11.0: install a newer one";
-            return Err(Error::new(Kind::DriverTooOld, Operation::Open, hint).native(i64::from(version), "version"));
+            return Err(
+                Error::new(Kind::DriverTooOld, Operation::Open, hint).native(i64::from(version), "version")
+            );
         }
         let mut count = 0;
         api.check(api.device_count(&mut count), Operation::Open)?;
@@ -88,8 +104,9 @@ impl Core {
         self.devices.get(device.0 as usize).ok_or_else(missing)
     }
 
-    pub(super) fn attribute(&self, device: &Device, attribute: i32) -> i32 {
-        device.attribute(&self.api, attribute)
+    /// What every mapped range is made of: the largest granule of all devices, which is that of each in practice.
+    pub(super) fn granule(&self) -> Granularity {
+        self.devices.iter().map(|d| d.granularity).max().unwrap_or(PLAIN)
     }
 
     /// The device's primary context, retained on first use and kept until the driver is dropped.
@@ -128,7 +145,12 @@ impl Core {
 
     /// The context that `stream` belongs to, which may be a framework's own. The default streams belong to the
     /// caller's current context where that is one of `device`, else to the primary one.
-    pub(super) fn context_of(&self, stream: Stream, device: Ordinal, operation: Operation) -> Result<Arc<Context>> {
+    pub(super) fn context_of(
+        &self,
+        stream: Stream,
+        device: Ordinal,
+        operation: Operation,
+    ) -> Result<Arc<Context>> {
         let primary = self.primary(device, operation)?;
         let handle = if stream.0 <= LAST_SPECIAL_STREAM {
             self.current_of(device, operation)?.unwrap_or(primary.handle)
@@ -143,7 +165,12 @@ impl Core {
     }
 
     /// The same, refusing a stream of another device.
-    pub(super) fn context_on(&self, stream: Stream, device: Ordinal, operation: Operation) -> Result<Arc<Context>> {
+    pub(super) fn context_on(
+        &self,
+        stream: Stream,
+        device: Ordinal,
+        operation: Operation,
+    ) -> Result<Arc<Context>> {
         let context = self.context_of(stream, device, operation)?;
         if context.device == device {
             return Ok(context);
@@ -187,7 +214,7 @@ impl Core {
             let _entered = self.enter(primary, operation)?;
             status = self.api.stream_context(stream.0, &mut handle);
         }
-        self.api.check(status, operation.max_stream())?;
+        self.api.check(status, about_streams(operation))?;
         Ok(handle)
     }
 
@@ -259,13 +286,11 @@ fn log_failure(api: &Api, what: &str, status: i32) {
     }
 }
 
-impl Operation {
-    /// A bad handle of a stream is a bad stream, also where the call is about something else.
-    const fn max_stream(self) -> Self {
-        match self {
-            Self::Copy | Self::Timeline | Self::Capture | Self::Launch => self,
-            _ => Self::Stream,
-        }
+/// A bad handle of a stream is a bad stream, also where the call is about something else.
+const fn about_streams(operation: Operation) -> Operation {
+    match operation {
+        Operation::Copy | Operation::Timeline | Operation::Capture | Operation::Launch => operation,
+        _ => Operation::Stream,
     }
 }
 
@@ -274,30 +299,57 @@ impl Device {
         let (mut handle, mut total) = (0, 0);
         api.check(api.device_get(&mut handle, index), Operation::Open)?;
         api.check(api.device_total(&mut total, handle), Operation::Open)?;
-        let name = name_of(api, handle)?;
-        let ordinal = Ordinal(u32::try_from(index).unwrap_or(0));
-        let primary = OnceCell::new();
-        let (arch, total, care) = (String::new(), ByteSize(total), Care::default());
-        let mut device = Self { ordinal, handle, name, total, arch, care, primary };
-        let (major, minor) = (Attribute::COMPUTE_MAJOR, Attribute::COMPUTE_MINOR);
-        device.arch = format!("sm_{}{}", device.attribute(api, major), device.attribute(api, minor));
-        let subject = Subject { kind: DriverKind::CUDA, version, arch: &device.arch };
-        device.care = quirks::care(&subject, &[]);
-        Ok(device)
+        let has = |attribute| value_of(api, handle, attribute) == 1;
+        let [major, minor] =
+            [Attribute::COMPUTE_MAJOR, Attribute::COMPUTE_MINOR].map(|a| value_of(api, handle, a));
+        let arch = format!("sm_{major}{minor}");
+        let care = quirks::care(&Subject { kind: DriverKind::CUDA, version, arch: &arch }, &[]);
+        let virtual_memory = has(Attribute::VIRTUAL_MEMORY);
+        Ok(Self {
+            ordinal: Ordinal(u32::try_from(index).unwrap_or(0)),
+            handle,
+            name: name_of(api, handle)?,
+            total: ByteSize(total),
+            arch,
+            care,
+            virtual_memory,
+            sharing: has(Attribute::POSIX_FD),
+            rdma: has(Attribute::RDMA_WITH_VIRTUAL_MEMORY),
+            stream_values: has(Attribute::STREAM_VALUES_64)
+                && api.has_stream_values()
+                && !care.has(Care::EVENT_TIMELINE),
+            granularity: if virtual_memory { granularity_of(api, handle)? } else { PLAIN },
+            primary: OnceCell::new(),
+        })
     }
 
-    /// An attribute, or 0 where the driver does not know it.
-    fn attribute(&self, api: &Api, attribute: i32) -> i32 {
-        let mut value = 0;
-        if api.device_attribute(&mut value, attribute, self.handle) == SUCCESS { value } else { 0 }
+    /// How a block of it is to be made.
+    pub(super) fn properties(&self, exportable: bool, rdma: bool) -> AllocationProp {
+        AllocationProp::pinned(self.handle, exportable, rdma)
     }
 
     /// Bytes a second that memory moves, by its clock (two transfers a cycle) and the width of its bus; 0 unknown.
     pub(super) fn bandwidth(&self, api: &Api) -> u64 {
-        let read = |attribute| u64::try_from(self.attribute(api, attribute)).unwrap_or(0);
+        let read = |attribute| u64::try_from(value_of(api, self.handle, attribute)).unwrap_or(0);
         let (clock_khz, bits) = (read(Attribute::MEMORY_CLOCK_KHZ), read(Attribute::MEMORY_BUS_BITS));
         clock_khz.saturating_mul(2_000).saturating_mul(bits / 8)
     }
+}
+
+/// An attribute, or 0 where the driver does not know it.
+fn value_of(api: &Api, handle: i32, attribute: i32) -> i32 {
+    let mut value = 0;
+    if api.device_attribute(&mut value, attribute, handle) == SUCCESS { value } else { 0 }
+}
+
+/// The smallest unit that the device maps.
+fn granularity_of(api: &Api, handle: i32) -> Result<Granularity> {
+    let mut bytes = 0;
+    let status = api.granularity(&mut bytes, &AllocationProp::pinned(handle, false, false), 0);
+    api.check(status, Operation::Open)?;
+    let odd =
+        || Error::new(Kind::DriverError, Operation::Open, "the driver's granularity is no power of two");
+    Granularity::new(bytes).ok_or_else(odd)
 }
 
 fn name_of(api: &Api, handle: i32) -> Result<String> {

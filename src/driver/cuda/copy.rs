@@ -5,6 +5,7 @@ use super::context::{Context, Core};
 use crate::driver::quirks::Care;
 use crate::driver::{CopySlice, Ordinal, Stream};
 use crate::error::{Error, Kind, Operation, Result};
+use crate::units::ByteSize;
 use std::ffi::{CStr, c_void};
 
 /// For CUDA 11.0 and sm_50 or later.
@@ -121,13 +122,23 @@ fn lay_out(slices: &[CopySlice], capacity: usize) -> Table {
     Table { words, tiles: u32::try_from(tile).unwrap_or(u32::MAX) }
 }
 
+/// Refuses a slice that no table can name.
+fn check(slice: &CopySlice) -> Result<()> {
+    let size = ByteSize(slice.bytes);
+    let refuse = |kind, hint| Err(Error::new(kind, Operation::Copy, hint).at(slice.dst, size));
+    if slice.bytes > MOST_BYTES {
+        return refuse(Kind::InvalidSize, "a slice must be below 1 TiB");
+    }
+    if slice.src.checked_add(size).is_none() || slice.dst.checked_add(size).is_none() {
+        return refuse(Kind::OutOfRange, "the slice passes the last address");
+    }
+    Ok(())
+}
+
 impl Core {
     /// Enqueues all slices, and says in how many launches.
     pub(super) fn copy(&self, device: Ordinal, stream: Stream, slices: &[CopySlice]) -> Result<u32> {
-        if let Some(at) = slices.iter().position(|s| s.bytes > MOST_BYTES) {
-            let error = Error::new(Kind::InvalidSize, Operation::Copy, "a slice must be below 1 TiB");
-            return Err(error.entry(at as u64));
-        }
+        slices.iter().enumerate().try_for_each(|(at, slice)| check(slice).map_err(|e| e.entry(at as u64)))?;
         let full: Vec<CopySlice>;
         let slices = if slices.iter().any(|s| s.bytes == 0) {
             full = slices.iter().copied().filter(|s| s.bytes != 0).collect();

@@ -28,7 +28,12 @@ const ROWS: &[Row] = &[
     Row(201, "CUDA_ERROR_INVALID_CONTEXT", Kind::WrongState, DESTROYED),
     Row(209, "CUDA_ERROR_NO_BINARY_FOR_GPU", Kind::Unsupported, ""),
     Row(214, "CUDA_ERROR_ECC_UNCORRECTABLE", Kind::DeviceLost, LOST),
-    Row(217, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", Kind::Unsupported, "these devices cannot reach each other"),
+    Row(
+        217,
+        "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED",
+        Kind::Unsupported,
+        "these devices cannot reach each other",
+    ),
     Row(218, "CUDA_ERROR_INVALID_PTX", Kind::Unsupported, ""),
     Row(220, "CUDA_ERROR_NVLINK_UNCORRECTABLE", Kind::DeviceLost, LOST),
     Row(222, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION", Kind::Unsupported, ""),
@@ -73,7 +78,9 @@ impl Api {
             Some(Row(code, name, kind, hint)) => {
                 Error::new(kind_of(*kind, *code, operation), operation, hint).native(i64::from(*code), name)
             }
-            None => Error::new(Kind::DriverError, operation, "").native(i64::from(status), self.name_of(status)),
+            None => {
+                Error::new(Kind::DriverError, operation, "").native(i64::from(status), self.name_of(status))
+            }
         }
     }
 
@@ -99,9 +106,14 @@ fn kind_of(kind: Kind, code: Status, operation: Operation) -> Kind {
     match (code, operation) {
         // Sizes and alignments were checked before: what is left is that no range is large enough.
         (1 | 2, Operation::Reserve) => Kind::OutOfAddressSpace,
-        (400, Operation::Stream | Operation::Copy | Operation::Timeline | Operation::Capture | Operation::Launch) => {
-            Kind::InvalidStream
-        }
+        (
+            400,
+            Operation::Stream
+            | Operation::Copy
+            | Operation::Timeline
+            | Operation::Capture
+            | Operation::Launch,
+        ) => Kind::InvalidStream,
         (304, Operation::Share | Operation::Create) if no_descriptor_left() => Kind::OutOfFileDescriptors,
         (2 | 999, Operation::Share) if no_descriptor_left() => Kind::OutOfFileDescriptors,
         _ => kind,

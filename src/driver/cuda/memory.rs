@@ -3,7 +3,7 @@
 //!
 //! No lock is held across a driver call: a mapping is booked as busy before its call and settled after it.
 
-use super::api::{AccessDesc, AllocationProp, Attribute, Location, ON_DEVICE, PINNED, POSIX_FD, SUCCESS};
+use super::api::{AccessDesc, Location, ON_DEVICE, SUCCESS};
 use super::books::{Block, Books};
 use super::context::{Core, Device};
 use crate::driver::library::intern;
@@ -11,42 +11,17 @@ use crate::driver::{Access, AccessMode, CreateOptions, MemoryInfo, NativeBlock, 
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
 
-/// What `cuMemAlloc` promises.
-const PLAIN_ALIGNMENT: u64 = 256;
-
-/// How a block of `device` is to be made.
-fn properties(device: &Device, exportable: bool, rdma: bool) -> AllocationProp {
-    AllocationProp {
-        kind: PINNED,
-        handle_types: if exportable { POSIX_FD } else { 0 },
-        location: Location { kind: ON_DEVICE, id: device.handle },
-        rdma: u8::from(rdma),
-        ..AllocationProp::default()
-    }
-}
-
 impl Core {
-    pub(super) fn has_virtual_memory(&self, device: &Device) -> bool {
-        self.attribute(device, Attribute::VIRTUAL_MEMORY) == 1
-    }
-
     fn virtual_memory(&self, device: Ordinal, operation: Operation) -> Result<&Device> {
         let device = self.device(device, operation)?;
-        if self.has_virtual_memory(device) {
+        if device.virtual_memory {
             return Ok(device);
         }
         Err(unsupported(operation, "this device has no virtual memory: use allocations"))
     }
 
     pub(super) fn granularity(&self, device: Ordinal) -> Result<Granularity> {
-        let device = self.device(device, Operation::Query)?;
-        let mut bytes = PLAIN_ALIGNMENT;
-        if self.has_virtual_memory(device) {
-            let status = self.api.granularity(&mut bytes, &properties(device, false, false), 0);
-            self.api.check(status, Operation::Query)?;
-        }
-        let odd = || Error::new(Kind::DriverError, Operation::Query, "the driver's granularity is no power of two");
-        Granularity::new(bytes).ok_or_else(odd)
+        self.device(device, Operation::Query).map(|d| d.granularity)
     }
 
     pub(super) fn memory(&self, device: Ordinal) -> Result<MemoryInfo> {
@@ -59,7 +34,9 @@ impl Core {
     fn whole_granules(&self, device: Ordinal, size: ByteSize, operation: Operation) -> Result<Granularity> {
         let granularity = self.granularity(device)?;
         if size.is_zero() || !granularity.divides(size) {
-            return Err(Error::new(Kind::InvalidSize, operation, "not a multiple of the granularity").of(size));
+            return Err(
+                Error::new(Kind::InvalidSize, operation, "not a multiple of the granularity").of(size)
+            );
         }
         Ok(granularity)
     }
@@ -81,7 +58,11 @@ impl Core {
         let status = self.api.address_reserve(&mut address, size.get(), alignment.size().get(), 0, 0);
         self.api.check(status, Operation::Reserve).map_err(|e| e.of(size))?;
         let Some(range) = DeviceRange::new(DevicePtr(address), size) else {
-            return Err(Error::new(Kind::DriverError, Operation::Reserve, "the driver gave a range that wraps"));
+            return Err(Error::new(
+                Kind::DriverError,
+                Operation::Reserve,
+                "the driver gave a range that wraps",
+            ));
         };
         books.reserved(range, device);
         Ok(range)
@@ -110,22 +91,21 @@ impl Core {
     ) -> Result<NativeBlock> {
         let found = self.virtual_memory(device, Operation::Create)?;
         self.whole_granules(device, size, Operation::Create)?;
-        if options.exportable && self.attribute(found, Attribute::POSIX_FD) != 1 {
+        if options.exportable && !found.sharing {
             return Err(unsupported(Operation::Create, "this device's blocks cannot be exported").of(size));
         }
         let _entered = self.enter_primary(device, Operation::Create)?;
-        let rdma = self.attribute(found, Attribute::RDMA_WITH_VIRTUAL_MEMORY) == 1;
         let make = |handle: &mut u64, rdma| {
-            self.api.create(handle, size.get(), &properties(found, options.exportable, rdma), 0)
+            self.api.create(handle, size.get(), &found.properties(options.exportable, rdma), 0)
         };
         let mut handle = 0;
-        let mut status = make(&mut handle, rdma);
+        let mut status = make(&mut handle, found.rdma);
         // Some systems (containers, passthrough) say that they can and then cannot.
-        if rdma && matches!(status, 1 | 800 | 801) {
+        if found.rdma && matches!(status, 1 | 800 | 801) {
             status = make(&mut handle, false);
         }
         self.api.check(status, Operation::Create).map_err(|e| e.of(size))?;
-        books.add_block(handle, Block { size, device, references: 1 });
+        books.add_block(handle, Block { size, device, references: 1, exportable: options.exportable });
         Ok(NativeBlock(handle))
     }
 
@@ -172,6 +152,13 @@ impl Core {
                 return Err(here(error).entry(at as u64));
             }
         }
+        if access.is_empty() {
+            return Err(here(Error::new(
+                Kind::InvalidArgument,
+                Operation::SetAccess,
+                "the access list is empty",
+            )));
+        }
         let owners = books.begin_access(range)?;
         let result = self.descriptors(&owners, access).and_then(|list| {
             let Some(first) = owners.first().filter(|_| !list.is_empty()) else { return Ok(()) };
@@ -197,7 +184,8 @@ impl Core {
                 }
                 None => {}
             }
-            let location = Location { kind: ON_DEVICE, id: self.device(line.device, Operation::SetAccess)?.handle };
+            let location =
+                Location { kind: ON_DEVICE, id: self.device(line.device, Operation::SetAccess)?.handle };
             let flags = i32::try_from(line.mode.0).unwrap_or(0);
             list.push(AccessDesc { location, flags });
         }
@@ -228,9 +216,8 @@ impl Core {
         self.device(device, Operation::Deallocate)?;
         books.take_allocation(address, device)?;
         let entered = self.enter_primary(device, Operation::Deallocate);
-        let freed = entered.and_then(|_entered| {
-            self.api.check(self.api.memory_free(address.get()), Operation::Deallocate)
-        });
+        let freed = entered
+            .and_then(|_entered| self.api.check(self.api.memory_free(address.get()), Operation::Deallocate));
         freed.map_err(|e| {
             books.add_allocation(address, device);
             e.at(address, ByteSize::ZERO)

@@ -4,6 +4,7 @@
 pub mod conformance;
 mod fault;
 mod tap;
+mod touch;
 mod trace;
 
 pub use fault::Fault;

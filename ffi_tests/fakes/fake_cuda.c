@@ -5,9 +5,9 @@
  *
  * cc -shared -fPIC -O1 -g -pthread -o libcuda.so.1 fake_cuda.c     (-DcuMemMap=hidden makes it lack a symbol)
  *
- * From the environment, read at cuInit: FAKE_CUDA_DEVICES (2), FAKE_CUDA_MEMORY (bytes of each, 4 GiB),
- * FAKE_CUDA_VERSION (13000), FAKE_CUDA_SM (90), FAKE_CUDA_VMM, FAKE_CUDA_STREAM_VALUES, FAKE_CUDA_PEERS (1 each),
- * FAKE_CUDA_INIT (what cuInit answers). At run time: the functions fake_cuda_* at the end. */
+ * Settings, by fake_cuda_set before cuInit or from the environment: FAKE_CUDA_DEVICES (2), FAKE_CUDA_MEMORY (bytes
+ * of each, 4 GiB), FAKE_CUDA_VERSION (13000), FAKE_CUDA_SM (90), FAKE_CUDA_VMM, FAKE_CUDA_STREAM_VALUES,
+ * FAKE_CUDA_PEERS, FAKE_CUDA_PTX (1 each; 0: lacks it), FAKE_CUDA_INIT (what cuInit answers). More at the end. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
@@ -24,11 +24,11 @@ typedef uint64_t U;
 
 enum { OK, INVALID = 1, OOM = 2, NOT_INIT = 3, NO_DEVICE = 100, BAD_DEVICE = 101, BAD_CONTEXT = 201, BAD_PTX = 218,
        PTX_VERSION = 222, BAD_HANDLE = 400, BAD_STATE = 401, NOT_FOUND = 500, NOT_READY = 600, FAULT = 700,
-       DESTROYED = 709, NOT_SUPPORTED = 801, CAPTURE_UNSUPPORTED = 900, WRONG_THREAD = 908 };
+       DESTROYED = 709, NOT_PERMITTED = 800, NOT_SUPPORTED = 801, CAPTURE_UNSUPPORTED = 900, WRONG_THREAD = 908 };
 enum { GRANULE = 2 << 20, MAX = 16, LIST = 8192 };
 
 static pthread_mutex_t big = PTHREAD_MUTEX_INITIALIZER; /* all tables below */
-static int inited, devices = 2, version = 13000, sm = 90, has_vmm = 1, has_values = 1, peers = 1;
+static int inited, devices = 2, version = 13000, sm = 90, has_vmm = 1, has_values = 1, peers = 1, takes_ptx = 1;
 static U memory = 4ull << 30, used[MAX];
 static U breaches;
 static char last_breach[256];
@@ -57,7 +57,9 @@ static R enter(const char *name) {
     pthread_mutex_unlock(&count_lock);
     return status;
 }
-#define ENTER() do { R s_ = enter(__func__); if (s_) return s_; if (!inited) return breach(NOT_INIT, __func__); } while (0)
+static __thread int inside; /* a host function runs on this thread */
+#define ENTER() do { R s_ = enter(__func__); if (s_) return s_; if (!inited) return breach(NOT_INIT, __func__); \
+    if (inside) return breach(NOT_PERMITTED, __func__); } while (0)
 
 /* Contexts. */
 typedef struct Ctx { U magic, id; int device, primary, refs, dead; _Atomic R sticky; struct Stream *null_stream; } Ctx;
@@ -68,7 +70,7 @@ static __thread int depth;
 static __thread int mode; /* 0 global, 1 thread-local, 2 relaxed */
 static Ctx *current(void) { return depth ? stack[depth - 1] : NULL; }
 #define NEED_CTX() do { Ctx *c_ = current(); if (!c_) return breach(BAD_CONTEXT, __func__); \
-    if (c_->dead) return DESTROYED; if (c_->sticky) return c_->sticky; } while (0)
+    if (c_->dead || c_->sticky) return c_->dead ? DESTROYED : c_->sticky; } while (0)
 /* What a capture in global mode forbids to every thread that has not relaxed. */
 #define UNSAFE_IN_CAPTURE() do { if (global_captures && mode != 2) return breach(CAPTURE_UNSUPPORTED, __func__); } while (0)
 
@@ -166,7 +168,7 @@ static R perform(Stream *s, Op *op) {
             status = move(device, e[0], e[1], e[2] & ((1ull << 40) - 1));
         }
         return status;
-    case CALL: op->function((void *)op->a); return OK;
+    case CALL: inside = 1; op->function((void *)op->a); inside = 0; return OK;
     case WRITE: __atomic_store_n((U *)op->a, op->b, __ATOMIC_RELEASE); return OK;
     case WAIT:
         while ((int64_t)(__atomic_load_n((U *)op->a, __ATOMIC_ACQUIRE) - op->b) < 0) {
@@ -233,7 +235,7 @@ static Stream *stream_at(U handle) {
     return ctx->null_stream;
 }
 #define STREAM(s, handle) Stream *s = stream_at(handle); if (!s) return breach(BAD_HANDLE, __func__); \
-    if (s->ctx->dead) return DESTROYED; if (s->ctx->sticky) return s->ctx->sticky
+    if (s->ctx->dead || s->ctx->sticky) return s->ctx->dead ? DESTROYED : s->ctx->sticky
 static R put(Stream *s, Op proto, int may_be_captured) {
     Op *op = malloc(sizeof *op);
     *op = proto;
@@ -257,7 +259,12 @@ static R put(Stream *s, Op proto, int may_be_captured) {
 }
 
 /* The driver, devices and contexts. */
-static int from_env(const char *name, int otherwise) { const char *v = getenv(name); return v ? atoi(v) : otherwise; }
+static struct { char name[64]; U value; } settings[16];
+static U from_env(const char *name, U otherwise) {
+    for (int i = 0; i < 16; i++) if (strcmp(settings[i].name, name) == 0) return settings[i].value;
+    const char *v = getenv(name);
+    return v ? strtoull(v, NULL, 10) : otherwise;
+}
 API R cuInit(unsigned flags) {
     R status = enter(__func__);
     int answer = from_env("FAKE_CUDA_INIT", 0);
@@ -270,7 +277,8 @@ API R cuInit(unsigned flags) {
     has_vmm = from_env("FAKE_CUDA_VMM", 1);
     has_values = from_env("FAKE_CUDA_STREAM_VALUES", 1);
     peers = from_env("FAKE_CUDA_PEERS", 1);
-    if (getenv("FAKE_CUDA_MEMORY")) memory = strtoull(getenv("FAKE_CUDA_MEMORY"), NULL, 10);
+    memory = from_env("FAKE_CUDA_MEMORY", memory);
+    takes_ptx = from_env("FAKE_CUDA_PTX", 1);
     inited = 1;
     return OK;
 }
@@ -373,9 +381,8 @@ API R cuMemAlloc_v2(U *at, size_t bytes) {
 }
 static R free_plain(U at, int pinned, const char *who) {
     pthread_mutex_lock(&big);
-    R status = breach(INVALID, who);
+    R status = INVALID;
     EACH(plains, i) if (plains[i].size && plains[i].at == at && (plains[i].device < 0) == pinned) {
-        __atomic_sub_fetch(&breaches, 1, __ATOMIC_SEQ_CST);
         if (pinned) free((void *)at);
         else { munmap((void *)at, plains[i].size); used[plains[i].device] -= plains[i].size; }
         plains[i].size = 0;
@@ -383,7 +390,7 @@ static R free_plain(U at, int pinned, const char *who) {
         break;
     }
     pthread_mutex_unlock(&big);
-    return status;
+    return status ? breach(status, who) : OK;
 }
 API R cuMemFree_v2(U at) { ENTER(); NEED_CTX(); UNSAFE_IN_CAPTURE(); return free_plain(at, 0, __func__); }
 API R cuMemHostAlloc(void **at, size_t bytes, unsigned flags) {
@@ -533,6 +540,8 @@ API R cuMemSetAccess(U at, size_t size, const Access *list, size_t count) {
             if (!peers && list[k].id != blocks[maps[i].block].device) { pthread_mutex_unlock(&big); return breach(INVALID, "set-access: a peer out of reach"); }
             maps[i].access[list[k].id] = list[k].flags;
         }
+    /* Over holes it succeeds; we do that for a whole reservation only. */
+    EACH(ranges, i) if (ranges[i].at == at && ranges[i].size == size && found) found = size;
     pthread_mutex_unlock(&big);
     if (partial) return breach(INVALID, "set-access: a part of a mapping");
     return found == size ? OK : breach(OK, "set-access: over a hole");
@@ -673,6 +682,9 @@ API R cuStreamWaitValue64_v2(U h, U at, U value, unsigned flags) {
     return put(s, (Op){.kind = WAIT, .a = at, .b = value}, 0);
 }
 API R cuMemcpyAsync(U dst, U src, size_t bytes, U h) { ENTER(); NEED_CTX(); STREAM(s, h); return put(s, (Op){.kind = COPY, .a = dst, .b = src, .c = bytes}, 1); }
+/* As the driver's: on the default stream of the current context, done on return. */
+API R cuMemcpyDtoH_v2(void *dst, U src, size_t bytes) { ENTER(); NEED_CTX(); if (!may(current()->device, src, bytes, 1)) return INVALID; memcpy(dst, (void *)src, bytes); return OK; }
+API R cuMemcpyHtoD_v2(U dst, const void *src, size_t bytes) { ENTER(); NEED_CTX(); if (!may(current()->device, dst, bytes, 3)) return INVALID; memcpy((void *)dst, src, bytes); return OK; }
 API R cuLaunchHostFunc(U h, void (*function)(void *), void *data) {
     ENTER(); NEED_CTX();
     STREAM(s, h);
@@ -687,6 +699,7 @@ API R cuModuleLoadData(Module **out, const char *text) {
     int major = 0, minor = 0, target = 0;
     const char *v = strstr(text, ".version"), *t = strstr(text, ".target sm_");
     if (!v || !t || sscanf(v, ".version %d.%d", &major, &minor) != 2 || sscanf(t, ".target sm_%d", &target) != 1) return breach(BAD_PTX, __func__);
+    if (!takes_ptx) return BAD_PTX;
     int known = version >= 12010 ? 81 : 70;
     if (major * 10 + minor > known || target > sm) return breach(PTX_VERSION, __func__);
     Module *m = malloc(sizeof *m);
@@ -725,6 +738,13 @@ API R cuLaunchKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, unsigne
 }
 
 /* For tests. */
+API void fake_cuda_set(const char *name, U value) {
+    for (int i = 0; i < 16; i++) if (!settings[i].name[0] || strcmp(settings[i].name, name) == 0) {
+        snprintf(settings[i].name, sizeof settings[i].name, "%s", name);
+        settings[i].value = value;
+        return;
+    }
+}
 API U fake_cuda_breaches(void) { return __atomic_load_n(&breaches, __ATOMIC_SEQ_CST); }
 API const char *fake_cuda_last_breach(void) { return last_breach; }
 API U fake_cuda_calls(const char *name) {
@@ -752,3 +772,6 @@ API U fake_cuda_live(void) {
     return n;
 }
 API int fake_cuda_depth(void) { return depth; }
+#ifdef FAKE_IN_FRONT
+API int gvmm_preload_marker;
+#endif

@@ -163,12 +163,13 @@ impl Books {
         }
     }
 
-    /// Checks a set-access over whole neighbouring mappings of one reservation and books it as under way; gives
-    /// the blocks' devices, each once.
+    /// Checks a set-access over whole neighbouring mappings of one reservation, or over a whole reservation, which
+    /// may have holes, and books it as under way; gives the blocks' devices, each once.
     pub(super) fn begin_access(&self, range: DeviceRange) -> Result<Vec<Ordinal>> {
         let mut state = self.state();
         state.check_inside(range, Operation::SetAccess)?;
-        let (mut at, mut devices) = (range.start(), Vec::new());
+        let may_have_holes = state.ranges.get(&range.start()).is_some_and(|(whole, _)| *whole == range);
+        let (mut bytes, mut devices) = (0, Vec::new());
         for mapping in state.overlapping(range) {
             if !range.contains_range(mapping.range) {
                 return Err(refuse(Kind::PartialMapping, Operation::SetAccess, range, "name whole mappings"));
@@ -176,15 +177,12 @@ impl Books {
             if mapping.busy {
                 return Err(busy(mapping.range, Operation::SetAccess));
             }
-            if mapping.range.start() != at {
-                break;
-            }
-            at = mapping.range.end();
+            bytes += mapping.range.size().get();
             if !devices.contains(&mapping.device) {
                 devices.push(mapping.device);
             }
         }
-        if at != range.end() {
+        if bytes == 0 || !may_have_holes && bytes != range.size().get() {
             return Err(refuse(Kind::NotMapped, Operation::SetAccess, range, "not all of it is mapped"));
         }
         for (_, mapping) in state.mappings.range_mut(range.start()..range.end()) {
@@ -288,6 +286,8 @@ mod tests {
         map(&books, 16);
         map(&books, 20);
         assert_eq!(kind(books.begin_access(range(16, 6))), Some(Kind::NotMapped));
+        assert_eq!(books.begin_access(range(16, 8)).expect("a whole reservation"), [Ordinal(0)]);
+        books.end_access(range(16, 8));
         assert_eq!(kind(books.begin_access(range(16, 1))), Some(Kind::PartialMapping));
         assert_eq!(kind(books.begin_access(range(18, 2))), Some(Kind::NotMapped));
         map(&books, 18);

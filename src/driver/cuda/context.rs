@@ -2,6 +2,7 @@
 
 use super::api::{AllocationProp, Api, Attribute, SUCCESS};
 use super::copy::Kernels;
+use super::stream::refuse_inside;
 use crate::driver::quirks::{self, Care, Subject};
 use crate::driver::{DriverKind, Ordinal, Stream};
 use crate::error::{Error, Kind, Operation, Result};
@@ -79,12 +80,12 @@ pub(super) struct Entered<'a> {
 }
 
 impl Core {
-    pub(super) fn new(api: Api) -> Result<Self> {
+    pub(super) fn new(api: Api, forced: &[(&str, bool)]) -> Result<Self> {
         let mut version = 0;
         api.check(api.driver_version(&mut version), Operation::Open)?;
         let version = u32::try_from(version).unwrap_or(0);
         let subject = Subject { kind: DriverKind::CUDA, version, arch: "" };
-        if quirks::care(&subject, &[]).has(Care::REFUSE) {
+        if quirks::care(&subject, forced).has(Care::REFUSE) {
             let hint = "the driver is older than CUDA 11.0: install a newer one";
             return Err(
                 Error::new(Kind::DriverTooOld, Operation::Open, hint).native(i64::from(version), "version")
@@ -95,7 +96,7 @@ impl Core {
         if count < 1 {
             return Err(api.error(100, Operation::Open));
         }
-        let devices = (0..count).map(|i| Device::read(&api, version, i)).collect::<Result<_>>()?;
+        let devices = (0..count).map(|i| Device::read(&api, version, i, forced)).collect::<Result<_>>()?;
         Ok(Self { api, version, devices, foreign: Mutex::default() })
     }
 
@@ -123,6 +124,7 @@ impl Core {
 
     /// Makes `context` current until the guard is dropped; nothing is pushed where it is current already.
     pub(super) fn enter(&self, context: u64, operation: Operation) -> Result<Entered<'_>> {
+        refuse_inside(operation)?;
         let mut current = 0;
         self.api.check(self.api.context_current(&mut current), operation)?;
         let pushed = current != context;
@@ -295,7 +297,7 @@ const fn about_streams(operation: Operation) -> Operation {
 }
 
 impl Device {
-    fn read(api: &Api, version: u32, index: i32) -> Result<Self> {
+    fn read(api: &Api, version: u32, index: i32, forced: &[(&str, bool)]) -> Result<Self> {
         let (mut handle, mut total) = (0, 0);
         api.check(api.device_get(&mut handle, index), Operation::Open)?;
         api.check(api.device_total(&mut total, handle), Operation::Open)?;
@@ -303,7 +305,7 @@ impl Device {
         let [major, minor] =
             [Attribute::COMPUTE_MAJOR, Attribute::COMPUTE_MINOR].map(|a| value_of(api, handle, a));
         let arch = format!("sm_{major}{minor}");
-        let care = quirks::care(&Subject { kind: DriverKind::CUDA, version, arch: &arch }, &[]);
+        let care = quirks::care(&Subject { kind: DriverKind::CUDA, version, arch: &arch }, forced);
         let virtual_memory = has(Attribute::VIRTUAL_MEMORY);
         Ok(Self {
             ordinal: Ordinal(u32::try_from(index).unwrap_or(0)),

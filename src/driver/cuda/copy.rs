@@ -126,11 +126,11 @@ fn lay_out(slices: &[CopySlice], capacity: usize) -> Table {
 fn check(slice: &CopySlice) -> Result<()> {
     let size = ByteSize(slice.bytes);
     let refuse = |kind, hint| Err(Error::new(kind, Operation::Copy, hint).at(slice.dst, size));
-    if slice.bytes > MOST_BYTES {
-        return refuse(Kind::InvalidSize, "a slice must be below 1 TiB");
-    }
     if slice.src.checked_add(size).is_none() || slice.dst.checked_add(size).is_none() {
         return refuse(Kind::OutOfRange, "the slice passes the last address");
+    }
+    if slice.bytes > MOST_BYTES {
+        return refuse(Kind::InvalidSize, "a slice must be below 1 TiB");
     }
     Ok(())
 }

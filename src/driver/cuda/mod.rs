@@ -42,7 +42,16 @@ impl CudaDriver {
     /// `DriverNotFound` (no library, or a toolkit's stub), `DriverTooOld` (before CUDA 11.0, or a function is
     /// missing), `NoDevice`. The hint says what to do.
     pub fn open(path: Option<&Path>) -> Result<Self> {
-        let core = Core::new(Api::open(path)?)?;
+        Self::with_quirks(path, &[])
+    }
+
+    /// The same, with quirks (of `quirks.rs`) switched on or off by name.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`].
+    pub fn with_quirks(path: Option<&Path>, forced: &[(&str, bool)]) -> Result<Self> {
+        let core = Core::new(Api::open(path)?, forced)?;
         log::debug!("{}: CUDA {}, {} devices", core.api.path().display(), core.version, core.devices.len());
         Ok(Self { core, books: Books::default(), timelines: Timelines::default(), lines: Lines::default() })
     }

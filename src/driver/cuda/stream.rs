@@ -5,6 +5,7 @@ use super::api::SUCCESS;
 use super::context::{Core, NON_BLOCKING, RELAXED};
 use crate::driver::{Graph, HostFunction, Ordinal, Stream};
 use crate::error::{Error, Kind, Operation, Result};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -75,9 +76,25 @@ unsafe extern "C" fn let_go(data: u64) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(calls)));
 }
 
+thread_local! {
+    /// True while a host function runs on this thread: the driver allows no call of its own from there.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Refuses a driver call from a host function, which would fail or never end.
+pub(super) fn refuse_inside(operation: Operation) -> Result<()> {
+    if INSIDE.get() {
+        return Err(Error::new(Kind::WrongState, operation, "a host function must make no driver call"));
+    }
+    Ok(())
+}
+
 /// Nothing may unwind into the driver.
 fn run(call: &Call) {
-    if catch_unwind(AssertUnwindSafe(|| (call.0)())).is_err() {
+    INSIDE.set(true);
+    let result = catch_unwind(AssertUnwindSafe(|| (call.0)()));
+    INSIDE.set(false);
+    if result.is_err() {
         log::error!("a host function panicked on a stream");
     }
 }
@@ -131,6 +148,7 @@ impl Lines {
     }
 
     pub(super) fn destroy(&self, core: &Core, stream: Stream) -> Result<()> {
+        refuse_inside(Operation::Stream)?;
         let own = lock(&self.streams).remove(&stream.0).ok_or_else(|| unknown(Operation::Stream))?;
         let _entered = core.enter_primary(own.device, Operation::Stream)?;
         if own.capture.is_some() {
@@ -234,6 +252,7 @@ impl Lines {
     }
 
     pub(super) fn destroy_graph(&self, core: &Core, graph: Graph) -> Result<()> {
+        refuse_inside(Operation::Destroy)?;
         let kept = lock(&self.graphs).remove(&graph.0);
         let kept =
             kept.ok_or_else(|| Error::new(Kind::InvalidHandle, Operation::Destroy, "no such graph"))?;

@@ -4,6 +4,7 @@
 
 use super::api::{Api, SUCCESS};
 use super::context::{Context, Core};
+use super::stream::refuse_inside;
 use crate::driver::{Ordinal, Stream, TimelineId};
 use crate::error::{Error, Kind, Operation, Result};
 use std::collections::{HashMap, VecDeque};
@@ -178,6 +179,7 @@ impl Timelines {
     }
 
     pub(super) fn destroy(&self, core: &Core, id: TimelineId) -> Result<()> {
+        refuse_inside(Operation::Timeline)?;
         let timeline = self.find(id)?;
         let pending = timeline.read(core).is_ok_and(|v| v < timeline.enqueued.load(Ordering::Acquire));
         // What was enqueued on a device that is lost never comes.

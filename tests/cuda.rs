@@ -1,0 +1,142 @@
+//! The CUDA driver on a real GPU: the conformance checks and what only a GPU shows. Without one, each is skipped
+//! visibly; with `GVMM_NO_SKIP=1` that is a failure.
+
+mod cuda_common;
+
+use cuda_common::Bench;
+use gvmm::driver::cuda::CudaDriver;
+use gvmm::driver::{Driver, Ordinal};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+
+const SMALL: &[(&str, bool)] = &[("cuda-small-parameters", true)];
+const EVENTS: &[(&str, bool)] = &[("cuda-old-stream-values", true)];
+
+fn no_skip() -> bool {
+    std::env::var_os("GVMM_NO_SKIP").is_some_and(|v| v == "1")
+}
+
+fn skip(reason: &str) {
+    println!("skipped: {reason}");
+    assert!(!no_skip(), "GVMM_NO_SKIP=1 and skipped: {reason}");
+}
+
+/// The driver with quirks forced, or none where there is no GPU.
+fn driver(forced: &[(&str, bool)]) -> Option<CudaDriver> {
+    let path = std::env::var_os("GVMM_CUDA_LIBRARY").map(PathBuf::from);
+    match CudaDriver::with_quirks(path.as_deref(), forced) {
+        Ok(driver) => Some(driver),
+        Err(error) => {
+            skip(&error.to_string());
+            None
+        }
+    }
+}
+
+fn with(forced: &[(&str, bool)], body: impl FnOnce(&Bench)) {
+    if let Some(driver) = driver(forced) {
+        body(&Bench::new(driver));
+    }
+}
+
+#[test]
+fn the_devices_are_described() {
+    let Some(driver) = driver(&[]) else { return };
+    println!("{}: CUDA {}", driver.library().display(), driver.version());
+    for device in (0..driver.device_count()).map(Ordinal) {
+        let info = driver.device_info(device).expect("a device");
+        println!("{device:?}: {} {info:?}", driver.architecture(device).expect("a device"));
+        let memory = driver.memory(device).expect("memory");
+        assert!(memory.free.is_some_and(|free| free <= memory.total && !free.is_zero()));
+    }
+}
+
+#[test]
+fn the_driver_conforms() {
+    let Some(driver) = driver(&[]) else { return };
+    cuda_common::conforms(&(Arc::new(driver) as Arc<dyn Driver>), (&[], ""));
+}
+
+#[test]
+fn copies_of_every_alignment() {
+    with(&[], cuda_common::copies_of_every_alignment);
+    with(SMALL, cuda_common::copies_of_every_alignment);
+}
+
+#[test]
+fn copies_of_large_slices() {
+    with(&[], cuda_common::copies_of_large_slices);
+    with(SMALL, cuda_common::copies_of_large_slices);
+}
+
+#[test]
+fn copies_share_launches() {
+    with(&[], |bench| cuda_common::copies_share_launches(bench, 1364));
+    with(SMALL, |bench| cuda_common::copies_share_launches(bench, 170));
+}
+
+#[test]
+fn copies_are_captured() {
+    with(&[], cuda_common::copies_are_captured);
+    with(SMALL, cuda_common::copies_are_captured);
+}
+
+#[test]
+fn contexts_are_left_alone() {
+    with(&[], |bench| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| cuda_common::contexts_are_left_alone(bench)).join().expect("the check holds");
+        });
+    });
+}
+
+#[test]
+fn memory_moves_behind_an_address() {
+    with(&[], cuda_common::memory_moves_behind_an_address);
+}
+
+#[test]
+fn blocks_are_shared() {
+    with(&[], cuda_common::blocks_are_shared);
+}
+
+#[test]
+fn foreign_blocks_are_adopted() {
+    with(&[], cuda_common::foreign_blocks_are_adopted);
+}
+
+#[test]
+fn peers_reach_blocks() {
+    with(&[], |bench| {
+        if let Err(reason) = cuda_common::peers_reach_blocks(bench) {
+            println!("skipped: {reason}");
+        }
+    });
+}
+
+#[test]
+fn timelines_order_streams() {
+    with(&[], |bench| cuda_common::timelines_order_streams(bench, true));
+    with(EVENTS, |bench| cuda_common::timelines_order_streams(bench, false));
+}
+
+/// Runs in a process of its own, which is of no use afterwards.
+#[test]
+#[ignore = "run by `faults_end_waits`"]
+fn fault_child() {
+    with(&[], cuda_common::faults_end_waits);
+}
+
+#[test]
+fn faults_end_waits() {
+    if driver(&[]).is_none() {
+        return;
+    }
+    let this = std::env::current_exe().expect("this program");
+    let child = Command::new(this).args(["--ignored", "--exact", "fault_child", "--nocapture"]).output();
+    let child = child.expect("it runs");
+    let text = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success(), "{text}\n{}", String::from_utf8_lossy(&child.stderr));
+    print!("{text}");
+}

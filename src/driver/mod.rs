@@ -68,7 +68,8 @@ impl Capabilities {
     pub const ALIASING: Self = Self(1 << 1);
     /// Access is given to single devices; without it, to all at once.
     pub const DEVICE_ACCESS: Self = Self(1 << 2);
-    /// Set-access may name a part of a reservation; without it, only the whole reservation.
+    /// Set-access may name a part of a reservation; without it, only the whole reservation, whatever is mapped
+    /// there.
     pub const RANGE_ACCESS: Self = Self(1 << 3);
     /// One set-access may span several neighbouring mappings; without it, exactly one mapping.
     pub const JOINED_ACCESS: Self = Self(1 << 4);
@@ -225,7 +226,8 @@ pub trait Driver: Send + Sync + Debug {
     fn unmap(&self, range: DeviceRange) -> Result<()>;
 
     /// Sets what the listed devices may do in `range`, which covers whole mappings (how many, and which part of
-    /// a reservation, the capabilities say); devices that are not listed keep what they have.
+    /// a reservation, the capabilities say); devices that are not listed keep what they have. A part of a
+    /// reservation has no holes; the whole of one may have some, and what is mapped in it is meant.
     fn set_access(&self, range: DeviceRange, access: &[Access]) -> Result<()>;
 
     /// Plain device memory, accessible to its device, aligned to 256 bytes at least.
@@ -241,7 +243,7 @@ pub trait Driver: Send + Sync + Debug {
     /// A timeline at value 0.
     fn timeline_create(&self, device: Ordinal) -> Result<TimelineId>;
 
-    /// Gives up a timeline; no write or wait may be pending.
+    /// Gives up a timeline; no write or wait may be pending (a driver that can tell says so as in use).
     fn timeline_destroy(&self, timeline: TimelineId) -> Result<()>;
 
     /// Enqueues: when `stream` gets there, `timeline` becomes `value`. Refused while the stream is captured.
@@ -257,7 +259,7 @@ pub trait Driver: Send + Sync + Debug {
     /// Enqueues: `stream` goes on once the value is at least `value`. Refused while the stream is captured.
     fn stream_wait(&self, stream: Stream, timeline: TimelineId, value: u64) -> Result<()>;
 
-    /// True where `stream` of `device` exists and is being captured.
+    /// True where `stream` of `device` is being captured. A driver that can tell refuses one that does not exist.
     fn is_capturing(&self, device: Ordinal, stream: Stream) -> Result<bool>;
 
     /// Exports a block that was made exportable.

@@ -20,8 +20,10 @@ impl Rights {
         Self { read: bit(device), write: bit(device) }
     }
 
-    /// Reading and writing for every device.
-    pub(super) const EVERYONE: Self = Self { read: u64::MAX, write: u64::MAX };
+    /// Reading and writing for all of `devices` devices.
+    pub(super) const fn everyone(devices: u32) -> Self {
+        Self { read: bits(devices), write: bits(devices) }
+    }
 
     pub(super) const fn may_read(self, device: Ordinal) -> bool {
         self.read & bit(device) != 0
@@ -50,10 +52,18 @@ const fn bit(device: Ordinal) -> u64 {
     if device.0 < MAX_DEVICES { 1 << device.0 } else { 0 }
 }
 
-/// An access list as bits: what becomes of the devices that it names.
+/// The bits of all of `devices` devices.
+const fn bits(devices: u32) -> u64 {
+    if devices < MAX_DEVICES { (1 << devices) - 1 } else { u64::MAX }
+}
+
+/// An access list as bits: what becomes of whose access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Change {
+    /// The devices in the list.
     named: u64,
+    /// Those whose access changes.
+    changed: u64,
     given: Rights,
 }
 
@@ -64,7 +74,7 @@ impl Change {
         if access.is_empty() {
             return Err(refused(Kind::InvalidArgument, "the access list is empty"));
         }
-        let mut change = Self { named: 0, given: Rights::default() };
+        let mut change = Self { named: 0, changed: 0, given: Rights::default() };
         for (index, line) in access.iter().enumerate() {
             if line.device.0 >= devices {
                 return Err(refused(Kind::NoDevice, "the access list names no device").entry(index as u64));
@@ -75,27 +85,28 @@ impl Change {
             }
             change.set(bit(line.device), line.mode);
         }
-        Ok(if separate { change } else { change.for_all() })
+        Ok(if separate { change } else { change.for_all(devices) })
     }
 
     fn set(&mut self, device: u64, mode: AccessMode) {
         let flag = |on: bool| if on { device } else { 0 };
         self.named |= device;
+        self.changed |= device;
         self.given.read = self.given.read & !device | flag(mode != AccessMode::NONE);
         self.given.write = self.given.write & !device | flag(mode == AccessMode::READ_WRITE);
     }
 
-    fn for_all(self) -> Self {
-        let spread = |bits: u64| if bits != 0 { u64::MAX } else { 0 };
+    fn for_all(self, devices: u32) -> Self {
+        let spread = |some: u64| if some != 0 { bits(devices) } else { 0 };
         let given = Rights { read: spread(self.given.read), write: spread(self.given.write) };
-        Self { named: u64::MAX, given }
+        Self { changed: bits(devices), given, ..self }
     }
 
     /// What a mapping's rights become.
     pub(super) const fn applied(self, rights: Rights) -> Rights {
         Rights {
-            read: rights.read & !self.named | self.given.read,
-            write: rights.write & !self.named | self.given.write,
+            read: rights.read & !self.changed | self.given.read,
+            write: rights.write & !self.changed | self.given.write,
         }
     }
 

@@ -6,7 +6,6 @@ use crate::driver::{NativeBlock, Ordinal};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::ByteSize;
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// A block: where its bytes are, and who still needs them.
 #[derive(Debug)]
@@ -15,7 +14,7 @@ pub(super) struct Block {
     pub(super) size: ByteSize,
     pub(super) offset: u64,
     /// A file of its own, where the block is or was exported; else it lies in the large one.
-    pub(super) file: Option<Arc<MemFile>>,
+    pub(super) file: Option<MemFile>,
     /// Whether its device pays for it; an imported block is paid for where it was made.
     charged: bool,
     released: bool,
@@ -31,7 +30,7 @@ pub(super) struct Gone {
     /// The part of the large file, or none for a block with a file of its own.
     pub(super) part: Option<(u64, u64)>,
     /// Kept until here, so that a file is closed outside the lock.
-    _file: Option<Arc<MemFile>>,
+    _file: Option<MemFile>,
 }
 
 /// All blocks and the memory of all devices.
@@ -91,7 +90,7 @@ impl Blocks {
         device: Ordinal,
         size: ByteSize,
         offset: u64,
-        file: Option<Arc<MemFile>>,
+        file: Option<MemFile>,
         charged: bool,
     ) -> NativeBlock {
         let handle = self.next;

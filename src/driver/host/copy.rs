@@ -54,7 +54,7 @@ struct Sides<'a> {
 
 impl<'a> Sides<'a> {
     const fn new(books: &'a Books, device: Ordinal) -> Self {
-        let nothing = Span { start: 0, end: 0, rights: None };
+        let nothing = Span { start: 0, end: 0, region_end: 0, rights: None };
         Self { books, device, src: nothing, dst: nothing }
     }
 
@@ -92,7 +92,8 @@ impl<'a> Sides<'a> {
     }
 }
 
-/// Checks `bytes` bytes from `at` on: all ours and allowed (true), or all outside (false).
+/// Checks `bytes` bytes from `at` on: all ours and allowed (true), or all outside (false). They lie in one
+/// reservation or one plain memory, since the next one is a neighbour by chance only.
 fn check(
     books: &Books,
     last: &mut Span,
@@ -102,17 +103,16 @@ fn check(
 ) -> Result<bool> {
     // `copy` has checked that the sum does not wrap.
     let (mut next, end) = (at.0, at.0 + bytes);
-    let mut ours = None;
     loop {
         if next < last.start || last.end <= next {
             *last = books.space.span(DevicePtr(next));
         }
-        let is_ours = last.rights.is_some();
-        if *ours.get_or_insert(is_ours) != is_ours || is_ours && !allowed(last) {
+        let ours = last.rights.is_some();
+        if last.region_end < end || ours && !allowed(last) {
             return Err(fault(DevicePtr(next), bytes));
         }
         if end <= last.end {
-            return Ok(is_ours);
+            return Ok(ours);
         }
         next = last.end;
     }

@@ -4,6 +4,9 @@
 //! and touches, through copies on its streams, only what it has access to. The host itself can touch what any
 //! device can; elsewhere it faults. Everything that is outside the driver's own memory is the process's, and
 //! copies read and write it as it is.
+//!
+//! Memory is committed when it is first touched. Where the machine then has none left, the system ends the process,
+//! as with any memory; give `GVMM_HOST_MEMORY` a figure that the machine can hold.
 
 mod access;
 mod blocks;
@@ -13,11 +16,19 @@ mod costs;
 mod huge;
 mod memory;
 mod offsets;
+mod plain;
+mod protect;
+mod shape;
 mod space;
+mod spare;
+mod store;
 mod stream;
 mod streams;
 mod sys;
 mod timeline;
+
+#[cfg(test)]
+mod tests;
 
 pub use costs::{Costs, Point};
 
@@ -29,8 +40,8 @@ use crate::driver::{
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
 use costs::Delay;
-use huge::Huge;
-use memory::{GRANULE, Memory, Shape};
+use memory::{GRANULE, Memory};
+use shape::Shape;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use stream::{Item, Work};
@@ -56,19 +67,7 @@ impl HostDriver {
     /// [`Kind::InvalidArgument`] for more than 64 devices; otherwise what the system says when it has no memory
     /// or no file descriptor left.
     pub fn new(config: HostConfig, costs: Option<Costs>) -> Result<Self> {
-        let devices = config.devices.max(1);
-        if devices > access::MAX_DEVICES {
-            return Err(Error::new(
-                Kind::InvalidArgument,
-                Operation::Open,
-                "the host has 64 devices at most",
-            ));
-        }
-        let total = if config.memory == 0 { sys::machine_memory() } else { config.memory };
-        let huge = Huge::probe(config.huge_pages);
-        let capabilities = capabilities(&config.caps_off, huge);
-        let costs = costs.or_else(|| named_costs(config.costs.as_deref()));
-        let memory = Memory::new(Shape { capabilities, devices, total, huge, costs }, config.max_maps)?;
+        let memory = Memory::new(Shape::new(&config, costs)?, config.max_maps)?;
         let (lines, timelines) = (Lines::default(), Timelines::default());
         Ok(Self { memory: Arc::new(memory), lines, timelines })
     }
@@ -120,48 +119,6 @@ impl Drop for HostDriver {
             self.lines.end();
         }
     }
-}
-
-/// The capabilities and their names.
-const CAPABILITIES: [(&str, Capabilities); 10] = [
-    ("virtual_memory", Capabilities::VIRTUAL_MEMORY),
-    ("aliasing", Capabilities::ALIASING),
-    ("device_access", Capabilities::DEVICE_ACCESS),
-    ("range_access", Capabilities::RANGE_ACCESS),
-    ("joined_access", Capabilities::JOINED_ACCESS),
-    ("joint_copies", Capabilities::JOINT_COPIES),
-    ("sharing", Capabilities::SHARING),
-    ("host_touch", Capabilities::HOST_TOUCH),
-    ("host_functions", Capabilities::HOST_FUNCTIONS),
-    ("huge_pages", Capabilities::HUGE_PAGES),
-];
-
-/// All capabilities but those switched off, and those that need one switched off.
-fn capabilities(off: &[String], huge: Huge) -> Capabilities {
-    let mut left = CAPABILITIES.iter().fold(Capabilities::default(), |all, (_, bit)| all.with(*bit));
-    if huge == Huge::Off {
-        left = left.without(Capabilities::HUGE_PAGES);
-    }
-    for name in off {
-        match CAPABILITIES.iter().find(|(known, _)| known == name) {
-            Some((_, bit)) => left = left.without(*bit),
-            None => log::warn!("GVMM_HOST_CAPS: there is no capability {name:?}; ignored"),
-        }
-    }
-    if !left.has(Capabilities::VIRTUAL_MEMORY) {
-        let ranges = Capabilities::RANGE_ACCESS.with(Capabilities::JOINED_ACCESS);
-        left = left.without(Capabilities::ALIASING.with(Capabilities::SHARING).with(ranges));
-    }
-    left
-}
-
-fn named_costs(name: Option<&str>) -> Option<Costs> {
-    let name = name.filter(|name| *name != "none")?;
-    let costs = Costs::builtin(name);
-    if costs.is_none() {
-        log::warn!("GVMM_HOST_COSTS: there is no table {name:?}; no costs are simulated");
-    }
-    costs
 }
 
 impl Driver for HostDriver {

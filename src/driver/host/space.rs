@@ -55,6 +55,8 @@ impl Region {
 pub(super) struct Span {
     pub(super) start: u64,
     pub(super) end: u64,
+    /// Where the reservation or the plain memory ends that it belongs to; no access goes past it.
+    pub(super) region_end: u64,
     pub(super) rights: Option<Rights>,
 }
 
@@ -116,11 +118,11 @@ impl Space {
     pub(super) fn span(&self, address: DevicePtr) -> Span {
         match self.at(address) {
             Some(Region::Reserved(reserved)) => reserved.span(address),
-            Some(Region::Plain(plain)) => span(plain.window.range(), plain.rights),
+            Some(Region::Plain(plain)) => span(plain.window.range(), plain.window.range(), plain.rights),
             None => {
                 let start = self.0.range(..address.0).next_back().map_or(0, |(_, r)| r.range().end().0);
                 let end = self.0.range(address.0..).next().map_or(u64::MAX, |(&start, _)| start);
-                Span { start, end, rights: None }
+                Span { start, end, region_end: end, rights: None }
             }
         }
     }
@@ -140,13 +142,13 @@ impl Reserved {
     fn span(&self, address: DevicePtr) -> Span {
         let before = self.before(address.0);
         if let Some(mapping) = before.filter(|m| m.range.contains(address)) {
-            return span(mapping.range, mapping.rights);
+            return span(mapping.range, self.window.range(), mapping.rights);
         }
         let all = self.window.range();
         let start = before.map_or(all.start().0, |m| m.range.end().0);
         let after = self.mappings.range((Excluded(address.0), Unbounded)).next();
         let end = after.map_or(all.end().0, |(&start, _)| start);
-        Span { start, end, rights: Some(Rights::default()) }
+        Span { start, end, region_end: all.end().0, rights: Some(Rights::default()) }
     }
 
     /// The hole that holds all of `range`, or that something is mapped there.
@@ -227,8 +229,9 @@ impl Reserved {
     }
 }
 
-fn span(range: DeviceRange, rights: Rights) -> Span {
-    Span { start: range.start().0, end: range.end().0, rights: Some(rights) }
+fn span(range: DeviceRange, region: DeviceRange, rights: Rights) -> Span {
+    let (start, end) = (range.start().0, range.end().0);
+    Span { start, end, region_end: region.end().0, rights: Some(rights) }
 }
 
 /// A failure at a range.

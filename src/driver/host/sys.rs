@@ -103,6 +103,14 @@ impl MemFile {
         check(unsafe { libc::fallocate(self.0.as_raw_fd(), mode, offset, size) })
     }
 
+    /// How many bytes of memory the file takes.
+    #[cfg(test)]
+    pub(super) fn committed(&self) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        let file = std::fs::File::from(self.descriptor().expect("a descriptor"));
+        file.metadata().expect("its state").blocks() * 512
+    }
+
     /// Gives the memory of a part back to the system; the part reads as zero afterwards.
     pub(super) fn punch(&self, offset: u64, size: u64) -> Result<(), Errno> {
         self.fallocate(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, offset, size)
@@ -295,7 +303,7 @@ pub(super) fn move_foreign(dst: DevicePtr, src: DevicePtr, bytes: u64) -> Result
         let from = libc::iovec { iov_base: pointer(DevicePtr(src.0 + done)).cast(), iov_len: length };
         // SAFETY: the system checks both ranges and answers EFAULT where they are not there; that the bytes may
         // be overwritten is what the caller of `copy` asked for.
-        let moved = unsafe { libc::process_vm_readv(libc::getpid(), &to, 1, &from, 1, 0) };
+        let moved = unsafe { libc::process_vm_readv(own_id(), &to, 1, &from, 1, 0) };
         match u64::try_from(moved) {
             Ok(0) => return Err(Errno(libc::EFAULT)),
             Ok(moved) => done += moved,
@@ -303,6 +311,11 @@ pub(super) fn move_foreign(dst: DevicePtr, src: DevicePtr, bytes: u64) -> Result
         }
     }
     Ok(())
+}
+
+/// This process's number.
+fn own_id() -> libc::pid_t {
+    libc::pid_t::try_from(std::process::id()).unwrap_or(0)
 }
 
 /// Keeps the process's signals away from this thread, so that they go to threads of the program's own.

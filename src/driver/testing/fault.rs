@@ -108,3 +108,74 @@ impl Tap for Fault {
         run(&*self.driver)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::HostConfig;
+    use crate::driver::{Ordinal, open};
+    use crate::error::{Kind, Operation};
+    use crate::units::{ByteSize, DevicePtr};
+
+    fn faulty() -> Fault {
+        Fault::new(open(None, &HostConfig::default()).expect("the host driver"))
+    }
+
+    fn error(kind: Kind) -> Error {
+        Error::new(kind, Operation::None, "on purpose")
+    }
+
+    /// Allocates and gives back, and says how either ended.
+    fn pair(fault: &Fault) -> (Option<Kind>, Option<Kind>) {
+        let kind = |e: Error| e.kind;
+        match fault.allocate(Ordinal(0), ByteSize(1)) {
+            Ok(address) => (None, fault.deallocate(Ordinal(0), address).err().map(kind)),
+            Err(error) => (Some(kind(error)), None),
+        }
+    }
+
+    #[test]
+    fn the_nth_matching_call_fails_and_count_of_them() {
+        let fault = faulty();
+        fault.fail(Some(Call::ALLOCATE), 2, 2, error(Kind::OutOfDeviceMemory));
+        let seen: Vec<_> = (0..4).map(|_| pair(&fault).0.is_some()).collect();
+        assert_eq!(seen, [false, true, true, false]);
+        assert_eq!(fault.calls(), 6, "a call that fails counts");
+    }
+
+    #[test]
+    fn any_call_matches_and_rules_add_up() {
+        let fault = faulty();
+        fault.fail(None, 2, 1, error(Kind::DriverError));
+        assert_eq!(pair(&fault), (None, Some(Kind::DriverError)));
+        fault.fail(None, 1, 1, error(Kind::OutOfHostMemory));
+        fault.fail(Some(Call::ALLOCATE), 0, 2, error(Kind::DriverError));
+        assert_eq!(pair(&fault).0, Some(Kind::OutOfHostMemory), "the older rule's");
+        assert_eq!(pair(&fault).0, Some(Kind::DriverError));
+        assert_eq!(pair(&fault), (None, None));
+    }
+
+    #[test]
+    fn cleared_rules_and_rules_for_no_calls_do_nothing() {
+        let fault = faulty();
+        fault.fail(None, 1, 0, error(Kind::DriverError));
+        assert_eq!(pair(&fault), (None, None));
+        fault.fail(None, 1, u64::MAX, error(Kind::DriverError));
+        assert_eq!(fault.timeline_create(Ordinal(0)).map_err(|e| e.kind), Err(Kind::DriverError));
+        fault.clear();
+        assert_eq!(pair(&fault), (None, None));
+    }
+
+    #[test]
+    fn a_call_that_is_made_to_fail_does_not_reach_the_driver() {
+        let fault = faulty();
+        let address = fault.allocate(Ordinal(0), ByteSize(1)).expect("memory");
+        fault.fail(Some(Call::DEALLOCATE), 1, 1, error(Kind::DriverError));
+        assert!(fault.deallocate(Ordinal(0), address).is_err());
+        assert_eq!(fault.deallocate(Ordinal(0), address), Ok(()), "it was still there");
+        assert_eq!(
+            fault.deallocate(Ordinal(0), DevicePtr(1)).map_err(|e| e.kind),
+            Err(Kind::InvalidArgument)
+        );
+    }
+}

@@ -129,3 +129,44 @@ impl Tap for Trace {
         result
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::HostConfig;
+    use crate::driver::{CreateOptions, Ordinal, open};
+
+    #[test]
+    fn calls_are_counted_what_lives_too_and_records_only_when_asked_for() {
+        let trace = Trace::new(open(None, &HostConfig::default()).expect("the host driver"));
+        let (device, size) = (Ordinal(0), ByteSize::mib(2));
+        let granule = trace.granularity(device, size).expect("a granule");
+        let range = trace.reserve(device, size, granule).expect("a range");
+        let block = trace.create(device, size, CreateOptions::default()).expect("a block");
+        trace.record(true);
+        let before = trace.counts();
+        trace.map(range, block).expect("a mapping");
+        assert!(trace.map(range, block).is_err());
+        trace.record(false);
+        assert_eq!(trace.live(), Live { blocks: 1, ranges: 1, mappings: 1, ..Live::default() });
+        let since = trace.counts().since(&before);
+        assert_eq!((since.of(Call::MAP), since.total()), (2, 2));
+        assert_eq!((since.of(Call(0)), since.of(Call(21))), (0, 0));
+        trace.unmap(range).expect("mapped");
+        trace.release(block).expect("a block");
+        trace.free(range).expect("a range");
+        assert_eq!(trace.live(), Live::default());
+        let first = Record { call: Call::MAP, address: range.start(), size, failed: None };
+        let second = Record { failed: Some(Kind::AlreadyMapped), ..first };
+        assert_eq!(trace.take(), [first, second]);
+        assert_eq!(trace.take(), []);
+    }
+
+    #[test]
+    fn every_call_has_a_name() {
+        let names: std::collections::BTreeSet<_> = Call::all().map(Call::name).collect();
+        assert_eq!(names.len(), Call::COUNT as usize);
+        assert_eq!((Call(0).name(), Call(21).name()), ("unknown", "unknown"));
+        assert_eq!((Call::RESERVE.name(), Call::MEMORY.name()), ("reserve", "memory"));
+    }
+}

@@ -46,9 +46,14 @@ fn slices(memory: DeviceRange, count: u64) -> Vec<CopySlice> {
     (0..count).map(slice).collect()
 }
 
-/// Bytes that differ from place to place.
+/// Bytes that differ from place to place, and from page to page.
 fn pattern(size: u64) -> Vec<u8> {
-    (0..size).map(|i| (i ^ i >> 8 ^ i >> 16) as u8).collect()
+    /// A prime, so that pages and slices never begin at the same byte of it.
+    const PERIOD: u32 = 65_521;
+    let tile: Vec<u8> = (0..PERIOD).map(|i| (i ^ i >> 8) as u8).collect();
+    let mut bytes = tile.repeat((size / u64::from(PERIOD)) as usize + 1);
+    bytes.truncate(size as usize);
+    bytes
 }
 
 /// What memory holds after `slices`, which copy from its first half to its second.
@@ -63,12 +68,15 @@ fn expected(memory: DeviceRange, mut bytes: Vec<u8>, slices: &[CopySlice]) -> Ve
 
 /// The first place where two memories differ.
 fn difference(expected: &[u8], seen: &[u8]) -> Option<(usize, u8, u8)> {
+    if expected == seen {
+        return None;
+    }
     let mut both = expected.iter().zip(seen).enumerate();
     both.find_map(|(i, (e, s))| (e != s).then_some((i, *e, *s)))
 }
 
 fn copied_together(rig: &mut Rig, count: u64) -> Verdict {
-    let (memory, stream) = (rig.memory(2)?, rig.stream()?);
+    let (memory, stream) = (rig.memory(1)?, rig.stream()?);
     let before = pattern(memory.size().0);
     rig.write(memory.start(), &before)?;
     let slices = slices(memory, count);

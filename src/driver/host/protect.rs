@@ -1,0 +1,82 @@
+//! mapped → accessible.
+
+use super::access::Change;
+use super::memory::{Memory, at, check_range};
+use super::space::{Mapping, Reserved, fail};
+use super::sys::{Errno, Prot};
+use crate::driver::{Access, Capabilities};
+use crate::error::{Kind, Operation, Result};
+use crate::units::{ByteSize, DeviceRange};
+
+impl Memory {
+    /// Sets access, and says how long that takes in simulated time.
+    pub(super) fn set_access(&self, range: DeviceRange, access: &[Access]) -> Result<f64> {
+        self.needs_virtual_memory(Operation::SetAccess)?;
+        check_range(range, Operation::SetAccess)?;
+        let separate = self.has(Capabilities::DEVICE_ACCESS);
+        let change = Change::new(access, self.shape.devices, separate)
+            .map_err(|e| e.at(range.start(), range.size()))?;
+        let mut books = self.write();
+        let reserved = books.space.reserved(range, Operation::SetAccess)?;
+        self.check_reach(reserved, range)?;
+        protect(reserved, range, change).map_err(|e| at(e, Operation::SetAccess, range))?;
+        reserved.set_rights(range, |rights| change.applied(rights));
+        let Some(costs) = &self.shape.costs else { return Ok(0.0) };
+        let mappings = reserved.within(range);
+        Ok(costs.set_access_us(mappings.map(|m| (m.range.size(), change.names_beyond(m.home)))))
+    }
+
+    /// Checks that the capabilities allow a set-access of `range`.
+    fn check_reach(&self, reserved: &Reserved, range: DeviceRange) -> Result<()> {
+        let whole = range == reserved.window.range();
+        if !whole && !self.has(Capabilities::RANGE_ACCESS) {
+            let hint = "access is set for the whole reservation only";
+            return Err(fail(Kind::Unsupported, Operation::SetAccess, hint, range));
+        }
+        let count = reserved.covered(range, !whole)?;
+        let joined = self.has(Capabilities::JOINED_ACCESS) || !self.has(Capabilities::RANGE_ACCESS);
+        if count > 1 && !joined {
+            let hint = "access is set for one mapping at a time";
+            return Err(fail(Kind::Unsupported, Operation::SetAccess, hint, range));
+        }
+        Ok(())
+    }
+}
+
+/// Makes the pages of each mapping follow its new rights, run by run; all or none.
+fn protect(reserved: &Reserved, range: DeviceRange, change: Change) -> std::result::Result<(), Errno> {
+    let done = protect_runs(reserved, range, |m| (m.rights.prot(), change.applied(m.rights).prot()));
+    if done.is_err() {
+        // What was changed is set back; where that fails too, the pages allow less or more than the books say,
+        // and the next set-access or unmap of them mends it.
+        let _ = protect_runs(reserved, range, |m| (change.applied(m.rights).prot(), m.rights.prot()));
+    }
+    done
+}
+
+/// One system call for each run of neighbours that go to the same protection; those that have it are left out.
+fn protect_runs(
+    reserved: &Reserved,
+    range: DeviceRange,
+    from_to: impl Fn(&Mapping) -> (Prot, Prot),
+) -> std::result::Result<(), Errno> {
+    let mut run: Option<(DeviceRange, Prot)> = None;
+    for mapping in reserved.within(range) {
+        let (from, to) = from_to(mapping);
+        if from == to {
+            continue;
+        }
+        run = match run {
+            Some((before, prot)) if prot == to && before.end() == mapping.range.start() => {
+                let size = ByteSize(before.size().0 + mapping.range.size().0);
+                DeviceRange::new(before.start(), size).map(|joined| (joined, to))
+            }
+            Some((before, prot)) => {
+                reserved.window.protect(before, prot)?;
+                Some((mapping.range, to))
+            }
+            None => Some((mapping.range, to)),
+        };
+    }
+    run.map_or(Ok(()), |(last, prot)| reserved.window.protect(last, prot))
+}

@@ -51,7 +51,22 @@ impl Native {
         unsafe { function(a, b, c) }
     }
 
-    fn must(&self, name: &str, a: u64, b: u64, c: u64) {
+    /// Calls a function of up to nine words, or gives none where the library lacks it.
+    pub(crate) fn call_long(&self, name: &str, a: [u64; 9]) -> Option<i32> {
+        type Function = unsafe extern "C" fn(u64, u64, u64, u64, u64, u64, u64, u64, u64) -> i32;
+        let symbol = CString::new(name).expect("no zero byte");
+        // SAFETY: the handle is open for ever.
+        let address = unsafe { libc::dlsym(self.0, symbol.as_ptr()) };
+        if address.is_null() {
+            return None;
+        }
+        // SAFETY: as for `call`.
+        let function = unsafe { std::mem::transmute::<*mut c_void, Function>(address) };
+        // SAFETY: as for `call`.
+        Some(unsafe { function(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8]) })
+    }
+
+    pub(crate) fn must(&self, name: &str, a: u64, b: u64, c: u64) {
         assert_eq!(self.call(name, a, b, c), 0, "{name}");
     }
 

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Runs the tests and benchmarks that need an NVIDIA GPU, from prebuilt programs, and prints a short table last.
+#
+#   scripts/gpu_check.sh --pack [FOLDER]     builds the programs here and puts them into FOLDER (default .gpu)
+#   scripts/gpu_check.sh [FOLDER]            runs what it finds there; the GPU machine needs no Rust
+#
+# Files named bench_* are benchmarks, all others are test programs. A check that is skipped counts as a failure. With
+# compute-sanitizer in the path, the copies run under it too. Ends with 1 where something failed.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+if [ "${1:-}" = --pack ]; then
+    folder=${2:-.gpu}
+    rm -rf "$folder" && mkdir -p "$folder" || exit 1
+    built() { grep -o '(target[^)]*)\|([^)]*/deps/[^)]*)' | tr -d '()'; }
+    set -e
+    test=$(cargo test --release --no-run --test cuda 2>&1 | built | tail -1)
+    bench=$(cargo bench --no-run --bench cuda_copy 2>&1 | built | tail -1)
+    cp "$test" "$folder/test_cuda"
+    cp "$bench" "$folder/bench_cuda_copy"
+    strip --strip-debug "$folder"/*
+    ls -l "$folder"
+    exit 0
+fi
+
+folder=${1:-.gpu}
+logs=${OUT:-$(mktemp -d)}
+failed=0
+rows=()
+export GVMM_NO_SKIP=1 RUST_BACKTRACE=1
+command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+
+# run NAME COMMAND...: shows the output, keeps it, and adds a row.
+run() {
+    local name=$1 log="$logs/$1.log" start=$SECONDS state=passed
+    shift
+    echo "== $name"
+    timeout "${LIMIT:-240}" "$@" >"$log" 2>&1 || { state="FAILED ($?)"; failed=1; }
+    grep -v '^skipped: .*capability\|^$' "$log" | tail -n 60
+    rows+=("| $name | $state | $(grep -c '^test .*ok$' "$log") | $((SECONDS - start)) s |")
+}
+
+chmod +x "$folder"/* 2>/dev/null
+for program in "$folder"/*; do
+    [ -x "$program" ] && [ -f "$program" ] || continue
+    name=$(basename "$program")
+    case $name in
+        bench_*) run "$name" "$program" ;;
+        *) run "$name" "$program" --nocapture --test-threads 4
+           if command -v compute-sanitizer >/dev/null && [ "$name" = test_cuda ]; then
+               run "${name}_sanitized" compute-sanitizer --error-exitcode 9 "$program" --nocapture \
+                   --test-threads 1 copies_of_every_alignment copies_are_captured memory_moves
+           fi ;;
+    esac
+done
+
+echo
+echo "| program | result | tests | time |"
+echo "|---|---|---|---|"
+if [ ${#rows[@]} -eq 0 ]; then
+    echo "| nothing in $folder | FAILED | 0 | 0 s |"
+    exit 1
+fi
+printf '%s\n' "${rows[@]}"
+exit $failed

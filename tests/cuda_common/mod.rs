@@ -312,38 +312,45 @@ pub(crate) fn contexts_are_left_alone(bench: &Bench) {
     assert_eq!(all(), 0);
 }
 
-/// A call of every kind, good and refused.
+/// A call of every kind, good and refused. What is copied is mapped memory: plain memory belongs to one context.
 fn use_everything(bench: &Bench) {
     let driver = &bench.driver;
     driver.memory(bench.device).expect("memory");
-    let buffer = bench.buffer(&[1; 64]);
     let stream = bench.stream();
-    let slice = CopySlice { dst: DevicePtr(buffer.get() + 32), src: buffer, bytes: 32 };
-    driver.copy(bench.device, stream, &[slice]).expect("copied");
-    driver.copy(bench.device, Stream(0), &[slice]).expect("on the default stream");
     let timeline = driver.timeline_create(bench.device).expect("a timeline");
     driver.timeline_write(stream, timeline, 1).expect("written");
     driver.stream_wait(stream, timeline, 1).expect("waits");
     driver.timeline_wait(timeline, 1).expect("reached");
     bench.wait(stream);
     driver.timeline_destroy(timeline).expect("destroyed");
-    if bench.capabilities().has(Capabilities::VIRTUAL_MEMORY) {
-        let (range, block) = mapped(bench, 1);
-        driver.free(range).expect_err("still mapped");
-        driver.unmap(range).expect("unmapped");
-        driver.unmap(range).expect_err("not mapped");
-        driver.release(block).expect("released");
-        driver.free(range).expect("freed");
+    let (range, block) = mapped(bench, 1);
+    let slice = CopySlice { dst: DevicePtr(range.start().get() + 32), src: range.start(), bytes: 32 };
+    driver.copy(bench.device, stream, &[slice]).expect("copied");
+    driver.copy(bench.device, Stream(0), &[slice]).expect("on the default stream");
+    bench.wait(stream);
+    let nobody = bench.native.current() == 0;
+    if nobody {
+        bench.native.enter(bench.device.0);
     }
+    bench.native.must("cuStreamSynchronize", 0, 0, 0);
+    if nobody {
+        bench.native.leave();
+    }
+    driver.free(range).expect_err("still mapped");
+    driver.unmap(range).expect("unmapped");
+    driver.unmap(range).expect_err("not mapped");
+    driver.release(block).expect("released");
+    driver.free(range).expect("freed");
     driver.allocate(bench.device, ByteSize(1 << 60)).expect_err("too much");
     driver.streams().destroy(stream).expect("destroyed");
-    bench.give_back(&[buffer]);
 }
 
 /// A stream of a framework's own context, which is current.
 fn foreign_streams_work(bench: &Bench) {
     let stream = bench.native.stream();
-    let (src, dst) = (bench.buffer(&noise(4096, 5)), bench.buffer(&[0; 4096]));
+    let (range, block) = mapped(bench, 1);
+    let (src, dst) = (range.start(), DevicePtr(range.start().get() + 4096));
+    bench.native.write(bench.device.0, src, &noise(4096, 5));
     let timeline = bench.driver.timeline_create(bench.device).expect("a timeline");
     bench.driver.copy(bench.device, stream, &[CopySlice { dst, src, bytes: 4096 }]).expect("copied");
     bench.driver.timeline_write(stream, timeline, 7).expect("written");
@@ -352,7 +359,9 @@ fn foreign_streams_work(bench: &Bench) {
     assert_eq!(bench.native.read(bench.device.0, dst, 4096), noise(4096, 5));
     bench.driver.timeline_destroy(timeline).expect("destroyed");
     bench.native.call("cuStreamDestroy_v2", stream.0, 0, 0);
-    bench.give_back(&[src, dst]);
+    bench.driver.unmap(range).expect("unmapped");
+    bench.driver.release(block).expect("released");
+    bench.driver.free(range).expect("freed");
 }
 
 /// A block of some granules, mapped in a range of its own for its device.

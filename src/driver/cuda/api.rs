@@ -18,6 +18,11 @@ pub(super) const SUCCESS: Status = 0;
 /// `CUDA_ERROR_NOT_FOUND`: also what a call of a symbol that the library lacks gives.
 pub(super) const NOT_FOUND: Status = 500;
 
+/// `CUDA_ERROR_NOT_READY`: what was asked about is not done yet.
+pub(super) const NOT_READY: Status = 600;
+/// `CU_EVENT_DISABLE_TIMING`.
+pub(super) const NO_TIMING: u32 = 2;
+
 /// Where the library may be.
 pub(super) const PLACES: Places = Places { base: "libcuda.so", sonames: &["libcuda.so.1"] };
 

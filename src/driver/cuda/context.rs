@@ -1,13 +1,13 @@
 //! Devices, their primary contexts, and the rule that a caller's current context is as before on every path.
 
-use super::api::{AllocationProp, Api, Attribute, SUCCESS};
+use super::api::{Api, NO_TIMING, NOT_READY, SUCCESS};
 use super::copy::Kernels;
+use super::device::{Device, PLAIN};
 use super::stream::refuse_inside;
 use crate::driver::quirks::{self, Care, Subject};
 use crate::driver::{DriverKind, Ordinal, Stream};
 use crate::error::{Error, Kind, Operation, Result};
-use crate::units::{ByteSize, Granularity};
-use once_cell::sync::OnceCell;
+use crate::units::Granularity;
 use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,37 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(super) const RELAXED: i32 = 2;
 /// The streams that belong to whichever context is current: NULL, `CU_STREAM_LEGACY`, `CU_STREAM_PER_THREAD`.
 const LAST_SPECIAL_STREAM: u64 = 2;
-/// What `cuMemAlloc` aligns to, the unit where there is no virtual memory.
-const PLAIN: Granularity = match Granularity::new(256) {
-    Some(granularity) => granularity,
-    None => unreachable!(),
-};
 /// `CU_STREAM_NON_BLOCKING`.
 pub(super) const NON_BLOCKING: u32 = 1;
-
-/// One device, as read when the driver was opened.
-#[derive(Debug)]
-pub(super) struct Device {
-    pub(super) ordinal: Ordinal,
-    /// `CUdevice`.
-    pub(super) handle: i32,
-    pub(super) name: String,
-    pub(super) total: ByteSize,
-    /// `sm_90`.
-    pub(super) arch: String,
-    pub(super) care: Care,
-    /// It has virtual memory.
-    pub(super) virtual_memory: bool,
-    /// Its blocks can be exported as file descriptors.
-    pub(super) sharing: bool,
-    /// Blocks may be made reachable for other devices on the bus.
-    pub(super) rdma: bool,
-    /// Streams write and wait for 64-bit values.
-    pub(super) stream_values: bool,
-    pub(super) granularity: Granularity,
-    /// Its primary context with what we keep there, once needed: a context takes time and memory.
-    primary: OnceCell<Arc<Context>>,
-}
 
 /// A context with what we keep in it.
 #[derive(Debug)]
@@ -56,8 +27,9 @@ pub(super) struct Context {
     pub(super) device: Ordinal,
     /// The copy kernels, or none where their text could not be loaded.
     pub(super) kernels: Option<Kernels>,
-    /// A stream with nothing on it, to ask whether the context still works.
+    /// A stream with nothing on it and an event, to ask whether the context still works.
     watch: u64,
+    beat: u64,
 }
 
 /// The table of functions, the devices and the contexts.
@@ -183,9 +155,15 @@ impl Core {
     /// An error where the context no longer works. Makes no call that could wait for running work.
     pub(super) fn check_health(&self, context: &Context) -> Result<()> {
         let _entered = self.enter(context.handle, Operation::Timeline)?;
-        match self.api.stream_query(context.watch) {
-            SUCCESS | 600 => Ok(()),
-            status => Err(self.api.error(status, Operation::Timeline)),
+        // An idle stream may have nothing to tell; one that is given something to do has.
+        let asked = [
+            self.api.stream_query(context.watch),
+            self.api.event_record(context.beat, context.watch),
+            self.api.event_query(context.beat),
+        ];
+        match asked.into_iter().find(|status| !matches!(*status, SUCCESS | NOT_READY)) {
+            None => Ok(()),
+            Some(status) => Err(self.api.error(status, Operation::Timeline)),
         }
     }
 
@@ -246,10 +224,13 @@ impl Core {
     /// Puts into a context what we need there.
     fn furnish(&self, handle: u64, device: &Device, operation: Operation) -> Result<Arc<Context>> {
         let _entered = self.enter(handle, operation)?;
-        let mut watch = 0;
+        let (mut watch, mut beat) = (0, 0);
         self.api.check(self.api.stream_create(&mut watch, NON_BLOCKING), operation)?;
+        self.api.check(self.api.event_create(&mut beat, NO_TIMING), operation).inspect_err(|_| {
+            self.log("destroy a stream", self.api.stream_destroy(watch));
+        })?;
         let kernels = Kernels::load(&self.api, device.care);
-        Ok(Arc::new(Context { handle, device: device.ordinal, kernels, watch }))
+        Ok(Arc::new(Context { handle, device: device.ordinal, kernels, watch, beat }))
     }
 }
 
@@ -261,6 +242,7 @@ impl Drop for Core {
                 if let Some(kernels) = &context.kernels {
                     self.log("unload the copy kernels", self.api.module_unload(kernels.module));
                 }
+                self.log("destroy an event", self.api.event_destroy(context.beat));
                 self.log("destroy a stream", self.api.stream_destroy(context.watch));
             }
             self.log("release the primary context", self.api.primary_release(device.handle));
@@ -294,69 +276,4 @@ const fn about_streams(operation: Operation) -> Operation {
         Operation::Copy | Operation::Timeline | Operation::Capture | Operation::Launch => operation,
         _ => Operation::Stream,
     }
-}
-
-impl Device {
-    fn read(api: &Api, version: u32, index: i32, forced: &[(&str, bool)]) -> Result<Self> {
-        let (mut handle, mut total) = (0, 0);
-        api.check(api.device_get(&mut handle, index), Operation::Open)?;
-        api.check(api.device_total(&mut total, handle), Operation::Open)?;
-        let has = |attribute| value_of(api, handle, attribute) == 1;
-        let [major, minor] =
-            [Attribute::COMPUTE_MAJOR, Attribute::COMPUTE_MINOR].map(|a| value_of(api, handle, a));
-        let arch = format!("sm_{major}{minor}");
-        let care = quirks::care(&Subject { kind: DriverKind::CUDA, version, arch: &arch }, forced);
-        let virtual_memory = has(Attribute::VIRTUAL_MEMORY);
-        Ok(Self {
-            ordinal: Ordinal(u32::try_from(index).unwrap_or(0)),
-            handle,
-            name: name_of(api, handle)?,
-            total: ByteSize(total),
-            arch,
-            care,
-            virtual_memory,
-            sharing: has(Attribute::POSIX_FD),
-            rdma: has(Attribute::RDMA_WITH_VIRTUAL_MEMORY),
-            stream_values: has(Attribute::STREAM_VALUES_64)
-                && api.has_stream_values()
-                && !care.has(Care::EVENT_TIMELINE),
-            granularity: if virtual_memory { granularity_of(api, handle)? } else { PLAIN },
-            primary: OnceCell::new(),
-        })
-    }
-
-    /// How a block of it is to be made.
-    pub(super) fn properties(&self, exportable: bool, rdma: bool) -> AllocationProp {
-        AllocationProp::pinned(self.handle, exportable, rdma)
-    }
-
-    /// Bytes a second that memory moves, by its clock (two transfers a cycle) and the width of its bus; 0 unknown.
-    pub(super) fn bandwidth(&self, api: &Api) -> u64 {
-        let read = |attribute| u64::try_from(value_of(api, self.handle, attribute)).unwrap_or(0);
-        let (clock_khz, bits) = (read(Attribute::MEMORY_CLOCK_KHZ), read(Attribute::MEMORY_BUS_BITS));
-        clock_khz.saturating_mul(2_000).saturating_mul(bits / 8)
-    }
-}
-
-/// An attribute, or 0 where the driver does not know it.
-fn value_of(api: &Api, handle: i32, attribute: i32) -> i32 {
-    let mut value = 0;
-    if api.device_attribute(&mut value, attribute, handle) == SUCCESS { value } else { 0 }
-}
-
-/// The smallest unit that the device maps.
-fn granularity_of(api: &Api, handle: i32) -> Result<Granularity> {
-    let mut bytes = 0;
-    let status = api.granularity(&mut bytes, &AllocationProp::pinned(handle, false, false), 0);
-    api.check(status, Operation::Open)?;
-    let odd =
-        || Error::new(Kind::DriverError, Operation::Open, "the driver's granularity is no power of two");
-    Granularity::new(bytes).ok_or_else(odd)
-}
-
-fn name_of(api: &Api, handle: i32) -> Result<String> {
-    let mut name = [0_u8; 128];
-    api.check(api.device_name(name.as_mut_ptr(), 127, handle), Operation::Open)?;
-    let length = name.iter().position(|b| *b == 0).unwrap_or(name.len());
-    Ok(String::from_utf8_lossy(&name[..length]).into_owned())
 }

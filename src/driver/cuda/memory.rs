@@ -5,7 +5,8 @@
 
 use super::api::{AccessDesc, Location, ON_DEVICE, SUCCESS};
 use super::books::{Block, Books};
-use super::context::{Core, Device};
+use super::context::Core;
+use super::device::Device;
 use crate::driver::library::intern;
 use crate::driver::{Access, AccessMode, CreateOptions, MemoryInfo, NativeBlock, Ordinal, unsupported};
 use crate::error::{Error, Kind, Operation, Result};

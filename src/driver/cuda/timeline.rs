@@ -2,7 +2,7 @@
 //! call; where streams cannot write values, events in the order they were recorded.
 #![allow(unsafe_code, reason = "reads the pinned memory that streams write")]
 
-use super::api::{Api, SUCCESS};
+use super::api::{Api, NO_TIMING, NOT_READY, SUCCESS};
 use super::context::{Context, Core};
 use super::stream::refuse_inside;
 use crate::driver::{Ordinal, Stream, TimelineId};
@@ -17,8 +17,6 @@ const PAGE: u64 = 64 << 10;
 const LINE: u64 = 64;
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
 const PINNED: u32 = 3;
-/// `CU_EVENT_DISABLE_TIMING`.
-const NO_TIMING: u32 = 2;
 /// `CU_STREAM_WAIT_VALUE_GEQ`.
 const AT_LEAST: u32 = 0;
 
@@ -126,7 +124,7 @@ fn poll(api: &Api, events: &mut Events) -> Result<u64> {
                 events.pending.pop_front();
                 api.event_destroy(event);
             }
-            600 => break,
+            NOT_READY => break,
             status => return Err(api.error(status, Operation::Timeline)),
         }
     }

@@ -260,6 +260,20 @@ impl Rig {
         Ok(())
     }
 
+    /// Makes a call that must end, on a thread of its own, so that a driver whose call never does fails the check
+    /// instead of stopping all of them.
+    pub(super) fn ends(
+        &self,
+        call: impl FnOnce(&dyn Driver) -> Result<()> + Send + 'static,
+    ) -> Checked<Result<()>> {
+        let (driver, (done, ended)) = (Arc::clone(&self.driver), std::sync::mpsc::channel());
+        std::thread::spawn(move || {
+            // Where the call ends too late, nobody listens any more.
+            let _ = done.send(call(&*driver));
+        });
+        ended.recv_timeout(PATIENCE).map_err(|_| mismatch("the call ends", &"not within 20 s"))
+    }
+
     /// Gives back everything. After a check that passed, all of it must work.
     pub(super) fn finish(mut self, passed: bool) -> Verdict {
         if !passed {

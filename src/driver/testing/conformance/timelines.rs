@@ -1,10 +1,11 @@
 //! Timelines, and order across streams.
 
-use super::rig::{Rig, refused, same};
-use super::{Check, Checked, Stop, Verdict};
-use crate::driver::{CopySlice, TimelineId};
-use crate::error::Kind;
+use super::rig::{Rig, mismatch, refused, same};
+use super::{Check, Checked, Verdict};
+use crate::driver::{CopySlice, Driver, TimelineId};
+use crate::error::{Kind, Result};
 use crate::units::{ByteSize, DevicePtr};
+use std::sync::Arc;
 
 pub(super) const CHECKS: &[Check] = &[
     Check::new("a timeline starts at 0 and is raised by a stream", raised),
@@ -106,22 +107,22 @@ fn wait_beside(
     rig: &Rig,
     timeline: TimelineId,
     value: u64,
-    meanwhile: impl FnOnce() -> Verdict,
-) -> Checked<crate::error::Result<()>> {
-    std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| rig.driver.timeline_wait(timeline, value));
-        // Mostly the thread is waiting by then; where it is not, the check is easier, not wrong.
+    meanwhile: impl FnOnce(&dyn Driver) -> Result<()> + Send + 'static,
+) -> Checked<Result<()>> {
+    let late = Arc::clone(&rig.driver);
+    let meanwhile = std::thread::spawn(move || {
+        // Mostly the other thread waits by then; where it does not, the check is easier, not wrong.
         std::thread::sleep(std::time::Duration::from_millis(2));
-        let result = meanwhile();
-        let waited = waiting.join().map_err(|_| Stop::Skip("the waiting thread panicked"))?;
-        result.map(|()| waited)
-    })
+        meanwhile(&*late)
+    });
+    let waited = rig.ends(move |d| d.timeline_wait(timeline, value))?;
+    meanwhile.join().map_err(|_| mismatch("no panic", &"one"))??;
+    Ok(waited)
 }
 
 fn woken(rig: &mut Rig) -> Verdict {
     let (stream, timeline) = (rig.stream()?, rig.timeline()?);
-    let write = || Ok(rig.driver.timeline_write(stream, timeline, 3)?);
-    Ok(wait_beside(rig, timeline, 2, write)??)
+    Ok(wait_beside(rig, timeline, 2, move |d| d.timeline_write(stream, timeline, 3))??)
 }
 
 fn gone(rig: &mut Rig) -> Verdict {
@@ -161,8 +162,8 @@ fn owed(rig: &mut Rig) -> Verdict {
     rig.driver.copy(rig.device, stream, &[BAD])?;
     // Either it is enqueued in time and dropped, or refused.
     let _ = rig.driver.timeline_write(stream, timeline, 5);
-    refused(Kind::DeviceFault, "a wait for 5", rig.driver.timeline_wait(timeline, 5))?;
-    refused(Kind::DeviceFault, "a wait for 3", rig.driver.timeline_wait(timeline, 3))?;
+    refused(Kind::DeviceFault, "a wait for 5", rig.ends(move |d| d.timeline_wait(timeline, 5))?)?;
+    refused(Kind::DeviceFault, "a wait for 3", rig.ends(move |d| d.timeline_wait(timeline, 3))?)?;
     rig.driver.timeline_wait(timeline, 1)?;
     refused(Kind::DeviceFault, "one more write", rig.driver.timeline_write(stream, timeline, 6))
 }
@@ -173,8 +174,8 @@ fn owed_while_waiting(rig: &mut Rig) -> Verdict {
     rig.driver.stream_wait(stream, gate, 1)?;
     rig.driver.copy(rig.device, stream, &[BAD])?;
     rig.driver.timeline_write(stream, timeline, 1)?;
-    let open = || Ok(rig.driver.timeline_write(opener, gate, 1)?);
-    refused(Kind::DeviceFault, "the wait", wait_beside(rig, timeline, 1, open)?)
+    let waited = wait_beside(rig, timeline, 1, move |d| d.timeline_write(opener, gate, 1))?;
+    refused(Kind::DeviceFault, "the wait", waited)
 }
 
 fn chained(rig: &mut Rig) -> Verdict {
@@ -183,7 +184,7 @@ fn chained(rig: &mut Rig) -> Verdict {
     rig.driver.stream_wait(good, timeline, 1)?;
     rig.driver.copy(rig.device, bad, &[BAD])?;
     let _ = rig.driver.timeline_write(bad, timeline, 1);
-    refused(Kind::DeviceFault, "the stream that waits", rig.streams().synchronize(good))
+    refused(Kind::DeviceFault, "the stream that waits", rig.ends(move |d| d.streams().synchronize(good))?)
 }
 
 fn many(rig: &mut Rig) -> Verdict {

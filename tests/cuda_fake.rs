@@ -147,6 +147,7 @@ fn the_extra_checks_hold() {
     cuda_common::foreign_blocks_are_adopted(&bench);
     cuda_common::peers_reach_blocks(&bench).expect("two devices");
     cuda_common::timelines_order_streams(&bench, true);
+    cuda_common::late_waits_are_let_go(&bench);
     on_a_fresh_thread(|| cuda_common::contexts_are_left_alone(&bench));
     drop(bench);
     fake.clean();
@@ -195,6 +196,21 @@ fn absence_has_a_reason() {
     let (kind, hint, _) = kind_and_hint(Fake::build("front", &["-DFAKE_IN_FRONT"]));
     assert_eq!(kind, Kind::DriverNotFound);
     assert!(hint.contains("in front"), "{hint}");
+}
+
+#[test]
+fn nothing_of_a_vendor_is_linked() {
+    let this = std::env::current_exe().expect("this program");
+    let Ok(output) = Command::new("readelf").arg("-d").arg(this).output() else {
+        return println!("skipped: no readelf");
+    };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let needed: Vec<&str> = text.lines().filter(|line| line.contains("(NEEDED)")).collect();
+    assert!(needed.iter().any(|line| line.contains("[libc.so")), "readelf was understood: {text}");
+    let plain = ["[libc.so", "[libgcc_s.so", "[ld-linux", "[libm.so", "[libdl.so", "[libpthread.so"];
+    for line in needed {
+        assert!(plain.iter().any(|name| line.contains(name)), "linked: {line}");
+    }
 }
 
 #[test]

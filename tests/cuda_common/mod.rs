@@ -520,6 +520,39 @@ pub(crate) fn timelines_order_streams(bench: &Bench, wait_first: bool) {
     }
 }
 
+/// A stream that comes late to a wait for a timeline that is gone is not held up by whoever has its memory now.
+pub(crate) fn late_waits_are_let_go(bench: &Bench) {
+    let driver = &bench.driver;
+    let (first, late) = (bench.stream(), bench.stream());
+    let timeline = driver.timeline_create(bench.device).expect("a timeline");
+    let gate = Arc::new(AtomicU32::new(0));
+    let held = gate.clone();
+    let hold = move || {
+        while held.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+    };
+    driver.timeline_write(first, timeline, 5).expect("written");
+    driver.timeline_wait(timeline, 5).expect("reached");
+    driver.streams().enqueue(late, Arc::new(hold)).expect("enqueued");
+    driver.stream_wait(late, timeline, 5).expect("waits");
+    driver.timeline_destroy(timeline).expect("nothing is owed");
+    let next: Vec<TimelineId> =
+        (0..4).map(|_| driver.timeline_create(bench.device).expect("a timeline")).collect();
+    for timeline in &next {
+        assert_eq!(driver.timeline_read(*timeline).expect("read"), 0);
+    }
+    gate.store(1, Ordering::SeqCst);
+    bench.wait(late);
+    driver.timeline_write(first, next[0], 3).expect("written");
+    driver.timeline_wait(next[0], 3).expect("reached");
+    assert_eq!(driver.timeline_read(next[0]).expect("read"), 3);
+    next.into_iter().for_each(|timeline| driver.timeline_destroy(timeline).expect("destroyed"));
+    for stream in [first, late] {
+        driver.streams().destroy(stream).expect("destroyed");
+    }
+}
+
 /// A copy from an address where nothing is ends every wait with the device's failure. Afterwards the process has
 /// no use of the device, so this runs in a process of its own.
 pub(crate) fn faults_end_waits(bench: &Bench) {

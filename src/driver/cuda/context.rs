@@ -234,6 +234,7 @@ impl Core {
     }
 }
 
+/// Contexts that are not ours keep what we put there: their owners may have destroyed them by now.
 impl Drop for Core {
     fn drop(&mut self) {
         for device in &self.devices {

@@ -20,6 +20,9 @@ const PINNED: u32 = 3;
 /// `CU_STREAM_WAIT_VALUE_GEQ`.
 const AT_LEAST: u32 = 0;
 
+/// The highest number in a cell: streams compare cyclically, so it must not look negative.
+const TOP: u64 = i64::MAX as u64;
+
 /// How long a waiting thread spins, and how long its naps are at first and at most.
 const SPIN: Duration = Duration::from_micros(50);
 const NAP: Duration = Duration::from_micros(20);
@@ -29,10 +32,12 @@ const CHECK: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 enum Store {
-    /// Addresses of the value, for the host and for devices.
+    /// Addresses of a cell, for the host and for devices, and what it holds when the value is 0. A cell only ever
+    /// rises: a stream may still have to look at it for a timeline that is gone, and must not be held up.
     Value {
         host: u64,
         device: u64,
+        base: u64,
     },
     Events(Mutex<Events>),
 }
@@ -51,6 +56,8 @@ struct Timeline {
     store: Store,
     /// The highest value that a stream was told to write or to wait for.
     enqueued: AtomicU64,
+    /// Threads inside `wait`.
+    waiting: AtomicU64,
     /// Contexts of the streams that had to do with it, to see whether one failed.
     contexts: Mutex<Vec<Arc<Context>>>,
 }
@@ -86,17 +93,47 @@ fn cell(host: u64) -> &'static AtomicU64 {
     unsafe { AtomicU64::from_ptr(host as *mut u64) }
 }
 
+/// What a cell holds when the value is `value`.
+const fn raised(base: u64, value: u64) -> u64 {
+    let sum = base.saturating_add(value);
+    if sum < TOP { sum } else { TOP }
+}
+
+/// The value when a cell holds `seen`.
+const fn lowered(base: u64, seen: u64) -> u64 {
+    if seen < TOP { seen.saturating_sub(base) } else { u64::MAX }
+}
+
 impl Timeline {
     /// The value now.
     fn read(&self, core: &Core) -> Result<u64> {
         match &self.store {
-            Store::Value { host, .. } => Ok(cell(*host).load(Ordering::Acquire)),
+            Store::Value { host, base, .. } => Ok(lowered(*base, cell(*host).load(Ordering::Acquire))),
             Store::Events(events) => {
                 let _entered = core.enter_primary(self.device, Operation::Timeline)?;
                 // Held across the queries: an event is destroyed by whoever sees it passed, and by nobody else.
                 poll(&core.api, &mut lock(events))
             }
         }
+    }
+
+    fn wait(&self, core: &Core, value: u64) -> Result<()> {
+        let start = Instant::now();
+        let (mut nap, mut checked) = (NAP, start);
+        while self.read(core)? < value {
+            let now = Instant::now();
+            if now - start < SPIN {
+                std::hint::spin_loop();
+                continue;
+            }
+            if now - checked > CHECK {
+                self.check_health(core)?;
+                checked = now;
+            }
+            std::thread::sleep(nap);
+            nap = (nap * 2).min(LONGEST_NAP);
+        }
+        Ok(())
     }
 
     fn met(&self, context: &Arc<Context>) {
@@ -141,8 +178,8 @@ impl Timelines {
         let found = core.device(device, Operation::Timeline)?;
         let store =
             if found.stream_values { self.value(core, device)? } else { Store::Events(Mutex::default()) };
-        let (enqueued, contexts) = (AtomicU64::new(0), Mutex::default());
-        let timeline = Arc::new(Timeline { device, store, enqueued, contexts });
+        let (enqueued, waiting, contexts) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::default());
+        let timeline = Arc::new(Timeline { device, store, enqueued, waiting, contexts });
         let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         self.by_id.write().unwrap_or_else(PoisonError::into_inner).insert(id, timeline);
         Ok(TimelineId(id))
@@ -154,8 +191,7 @@ impl Timelines {
             Some(found) => found,
             None => self.page(core, device)?,
         };
-        cell(host).store(0, Ordering::Release);
-        Ok(Store::Value { host, device: address })
+        Ok(Store::Value { host, device: address, base: cell(host).load(Ordering::Acquire) })
     }
 
     /// Adds a page to the device's pool, and gives its first value.
@@ -169,6 +205,7 @@ impl Timelines {
         core.api.check(status, Operation::Timeline).inspect_err(|_| {
             core.log("free pinned memory", core.api.host_free(host));
         })?;
+        (0..PAGE).step_by(LINE as usize).for_each(|at| cell(host + at).store(0, Ordering::Release));
         let mut pools = lock(&self.pools);
         let pool = pools.entry(device).or_default();
         pool.pages.push(host);
@@ -179,6 +216,9 @@ impl Timelines {
     pub(super) fn destroy(&self, core: &Core, id: TimelineId) -> Result<()> {
         refuse_inside(Operation::Timeline)?;
         let timeline = self.find(id)?;
+        if timeline.waiting.load(Ordering::Acquire) > 0 {
+            return Err(Error::new(Kind::InUse, Operation::Timeline, "a thread waits for it"));
+        }
         let pending = timeline.read(core).is_ok_and(|v| v < timeline.enqueued.load(Ordering::Acquire));
         // What was enqueued on a device that is lost never comes.
         if pending && timeline.check_health(core).is_ok() {
@@ -186,9 +226,9 @@ impl Timelines {
         }
         self.by_id.write().unwrap_or_else(PoisonError::into_inner).remove(&id.0).ok_or_else(unknown)?;
         match &timeline.store {
-            // A value that may still be written is not used again.
-            Store::Value { .. } if pending => {}
-            Store::Value { host, device } => {
+            // A cell that may still be written, or that has little left to rise, is not used again.
+            Store::Value { host, .. } if pending || cell(*host).load(Ordering::Acquire) > TOP / 2 => {}
+            Store::Value { host, device, .. } => {
                 lock(&self.pools).entry(timeline.device).or_default().idle.push((*host, *device));
             }
             Store::Events(events) => {
@@ -207,8 +247,8 @@ impl Timelines {
         let _entered = core.enter(context.handle, Operation::Timeline)?;
         core.refuse_capturing(stream, Operation::Timeline)?;
         match &timeline.store {
-            Store::Value { device, .. } => {
-                let status = core.api.stream_write_value(stream.0, *device, value, 0);
+            Store::Value { device, base, .. } => {
+                let status = core.api.stream_write_value(stream.0, *device, raised(*base, value), 0);
                 core.api.check(status, Operation::Timeline)?;
             }
             // Held across the calls: the list must be in the order of recording.
@@ -225,34 +265,22 @@ impl Timelines {
 
     pub(super) fn wait(&self, core: &Core, id: TimelineId, value: u64) -> Result<()> {
         let timeline = self.find(id)?;
-        let start = Instant::now();
-        let (mut nap, mut checked) = (NAP, start);
-        loop {
-            if timeline.read(core)? >= value {
-                return Ok(());
-            }
-            let now = Instant::now();
-            if now - start < SPIN {
-                std::hint::spin_loop();
-                continue;
-            }
-            if now - checked > CHECK {
-                timeline.check_health(core)?;
-                checked = now;
-            }
-            std::thread::sleep(nap);
-            nap = (nap * 2).min(LONGEST_NAP);
-        }
+        timeline.waiting.fetch_add(1, Ordering::AcqRel);
+        let result = timeline.wait(core, value);
+        timeline.waiting.fetch_sub(1, Ordering::AcqRel);
+        result
     }
 
+    /// Where streams share a queue of the device (there are 8 by default), a wait that comes before its write can
+    /// hold that write up for ever. Enqueue the write first.
     pub(super) fn stream_wait(&self, core: &Core, stream: Stream, id: TimelineId, value: u64) -> Result<()> {
         let timeline = self.find(id)?;
         let context = core.context_of(stream, timeline.device, Operation::Timeline)?;
         let _entered = core.enter(context.handle, Operation::Timeline)?;
         core.refuse_capturing(stream, Operation::Timeline)?;
         match &timeline.store {
-            Store::Value { device, .. } => {
-                let status = core.api.stream_wait_value(stream.0, *device, value, AT_LEAST);
+            Store::Value { device, base, .. } => {
+                let status = core.api.stream_wait_value(stream.0, *device, raised(*base, value), AT_LEAST);
                 core.api.check(status, Operation::Timeline)?;
             }
             Store::Events(events) => wait_event(&core.api, &mut lock(events), stream, value)?,
@@ -293,4 +321,24 @@ fn wait_event(api: &Api, events: &mut Events, stream: Stream, value: u64) -> Res
         return Err(Error::new(Kind::Unsupported, Operation::Timeline, hint));
     };
     api.check(api.stream_wait_event(stream.0, *event, 0), Operation::Timeline)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_used_again_only_rises() {
+        let base = raised(0, 41);
+        assert_eq!((raised(base, 1), lowered(base, 42), lowered(base, base)), (42, 1, 0));
+        // A stream that still waits for an old value is let go by whatever the cell holds now.
+        assert!(raised(base, 0) >= raised(0, 41));
+    }
+
+    #[test]
+    fn the_highest_value_reaches_every_wait() {
+        assert_eq!(raised(7, u64::MAX), TOP);
+        assert_eq!(lowered(7, TOP), u64::MAX);
+        assert!((TOP.wrapping_sub(raised(7, 5))) as i64 >= 0);
+    }
 }

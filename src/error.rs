@@ -88,6 +88,48 @@ pub enum Kind {
     Forked = 403,
 }
 
+impl Kind {
+    /// The kind in words, for a message that has neither a hint nor a native code.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::InvalidArgument => "invalid argument",
+            Self::NullPointer => "NULL pointer",
+            Self::InvalidSize => "invalid size",
+            Self::Misaligned => "misaligned",
+            Self::OutOfRange => "out of range",
+            Self::InvalidHandle => "invalid handle",
+            Self::InUse => "in use",
+            Self::AlreadyMapped => "already mapped",
+            Self::NotMapped => "not mapped",
+            Self::PartialMapping => "part of a mapping",
+            Self::WrongState => "wrong state",
+            Self::Busy => "busy",
+            Self::Aliased => "aliased",
+            Self::Overlap => "overlap",
+            Self::InvalidStream => "invalid stream",
+            Self::StreamCapturing => "the stream is being captured",
+            Self::CountMismatch => "wrong number of elements",
+            Self::UnknownVersion => "unknown version of a struct",
+            Self::OutOfHostMemory => "out of host memory",
+            Self::OutOfDeviceMemory => "out of device memory",
+            Self::OutOfAddressSpace => "out of address space",
+            Self::OutOfFileDescriptors => "out of file descriptors",
+            Self::MapLimit => "the process may hold no more mappings",
+            Self::DriverNotFound => "driver not found",
+            Self::DriverTooOld => "driver too old",
+            Self::NoDevice => "no such device",
+            Self::Unsupported => "unsupported",
+            Self::DeviceLost => "device lost",
+            Self::DeviceFault => "device fault",
+            Self::DriverError => "driver error",
+            Self::RangeLost => "range lost",
+            Self::Internal => "internal error",
+            Self::Poisoned => "poisoned by an earlier defect",
+            Self::Forked => "child of a fork",
+        }
+    }
+}
+
 /// The operation that failed, for the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
@@ -235,7 +277,11 @@ impl fmt::Display for Error {
             Some(Native { code, name }) => write!(f, ": {name} ({code})")?,
             None => {}
         }
-        if self.hint.is_empty() { Ok(()) } else { write!(f, ": {}", self.hint) }
+        match (self.hint, self.native) {
+            ("", Some(_)) => Ok(()),
+            ("", None) => write!(f, ": {}", self.kind.words()),
+            (hint, _) => write!(f, ": {hint}"),
+        }
     }
 }
 
@@ -253,5 +299,7 @@ mod tests {
         assert_eq!(e.to_string(), "map 32 MiB at 0x7f4000000000: CUDA_ERROR_OUT_OF_MEMORY (2)");
         let e = Error::new(Kind::DriverError, Operation::Release, "report it").native(-7, "");
         assert_eq!(e.to_string(), "release: driver error -7: report it");
+        let e = Error::new(Kind::OutOfDeviceMemory, Operation::Create, "").of(ByteSize::mib(6));
+        assert_eq!(e.to_string(), "create 6 MiB: out of device memory");
     }
 }

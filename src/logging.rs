@@ -1,1 +1,210 @@
-//! To come.
+//! Where log messages go: to the caller's function, else to standard error where `GVMM_LOG` is set, else
+//! nowhere. A logger that the process already has is never replaced; it then gets everything.
+
+use crate::error::{Error, Kind, Operation, Result};
+use log::{Level, LevelFilter, Log, Metadata, Record};
+use std::cell::{Cell, RefCell};
+use std::ffi::CString;
+use std::sync::{Arc, Once, OnceLock, PoisonError, RwLock};
+
+/// What takes a message: level, target, text.
+pub type Callback = Arc<dyn Fn(Level, &CString, &CString) + Send + Sync>;
+
+/// One message, kept until it may be handed over.
+struct Message {
+    level: Level,
+    target: CString,
+    text: CString,
+}
+
+/// Our logger: a callback and a writer to standard error, either of which may be absent.
+struct Router {
+    stderr: OnceLock<env_logger::Logger>,
+    callback: RwLock<Option<(Callback, LevelFilter)>>,
+}
+
+static ROUTER: Router = Router { stderr: OnceLock::new(), callback: RwLock::new(None) };
+
+/// How many messages a call may keep; more are counted and dropped.
+const KEPT: usize = 1000;
+
+thread_local! {
+    static HOLDS: Cell<u32> = const { Cell::new(0) };
+    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+    static WAITING: RefCell<Vec<Message>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Begins to log to standard error what `filter` lets through, unless the process has a logger.
+pub(crate) fn start(filter: Option<&str>) {
+    let Some(filter) = filter else { return };
+    let logger = env_logger::Builder::new().parse_filters(filter).build();
+    if ROUTER.stderr.set(logger).is_ok() && install() {
+        adjust();
+    }
+}
+
+/// Sends messages up to `level` to `callback`, or no longer to any.
+///
+/// # Errors
+/// `InUse` where the process has a logger of its own.
+pub(crate) fn set_callback(callback: Option<Callback>, level: LevelFilter) -> Result<()> {
+    if callback.is_some() && !install() {
+        let hint = "the process has a logger of its own, which gets the messages";
+        return Err(Error::new(Kind::InUse, Operation::None, hint));
+    }
+    let new = callback.map(|callback| (callback, level));
+    let old = {
+        let mut place = ROUTER.callback.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *place, new)
+    };
+    drop(old);
+    if install() {
+        adjust();
+    }
+    Ok(())
+}
+
+/// Makes ours the process's logger, once; true where it is.
+fn install() -> bool {
+    static TRY: Once = Once::new();
+    static OURS: OnceLock<bool> = OnceLock::new();
+    TRY.call_once(|| {
+        let _ = OURS.set(log::set_logger(&ROUTER).is_ok());
+    });
+    OURS.get().copied().unwrap_or(false)
+}
+
+/// Lets through what anybody wants to have.
+fn adjust() {
+    let stderr = ROUTER.stderr.get().map_or(LevelFilter::Off, env_logger::Logger::filter);
+    let callback = ROUTER.callback().map_or(LevelFilter::Off, |(_, level)| level);
+    log::set_max_level(stderr.max(callback));
+}
+
+impl Router {
+    /// The callback as it is now; the lock is gone when this returns.
+    fn callback(&self) -> Option<(Callback, LevelFilter)> {
+        self.callback.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Log for Router {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        self.stderr.get().is_some_and(|logger| logger.enabled(metadata))
+            || self.callback().is_some_and(|(_, level)| metadata.level() <= level)
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if let Some(logger) = self.stderr.get() {
+            logger.log(record);
+        }
+        if self.callback().is_some_and(|(_, level)| record.level() <= level) {
+            keep_or_deliver(record);
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// Keeps a message while the call that it belongs to may hold locks, else hands it over. What a callback's own
+/// calls log is dropped: it would never end.
+fn keep_or_deliver(record: &Record<'_>) {
+    if IN_CALLBACK.get() {
+        return;
+    }
+    let message = Message {
+        level: record.level(),
+        target: text(record.target()),
+        text: text(&record.args().to_string()),
+    };
+    if HOLDS.get() == 0 {
+        return deliver(&message);
+    }
+    let _ = WAITING.try_with(|waiting| {
+        let mut waiting = waiting.borrow_mut();
+        if waiting.len() < KEPT {
+            waiting.push(message);
+        }
+    });
+}
+
+/// Text for C: what comes before a NUL.
+fn text(text: &str) -> CString {
+    let end = text.bytes().position(|byte| byte == 0).unwrap_or(text.len());
+    CString::new(&text[..end]).unwrap_or_default()
+}
+
+/// Calls the callback, with no lock of ours held.
+fn deliver(message: &Message) {
+    if let Some((callback, _)) = ROUTER.callback() {
+        IN_CALLBACK.set(true);
+        callback(message.level, &message.target, &message.text);
+        IN_CALLBACK.set(false);
+    }
+}
+
+/// While it lives, this thread's messages for the callback are kept; they are handed over when the outermost
+/// goes. Messages to standard error are not kept.
+pub(crate) struct Hold(());
+
+/// Keeps this thread's messages until the answer is dropped.
+pub(crate) fn hold() -> Hold {
+    HOLDS.set(HOLDS.get().wrapping_add(1));
+    Hold(())
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        HOLDS.set(HOLDS.get().wrapping_sub(1));
+        if HOLDS.get() != 0 {
+            return;
+        }
+        let waiting = WAITING.try_with(|waiting| match waiting.try_borrow_mut() {
+            Ok(mut waiting) if !waiting.is_empty() => std::mem::take(&mut *waiting),
+            _ => Vec::new(),
+        });
+        waiting.unwrap_or_default().iter().for_each(deliver);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    /// One test, since the logger is the process's.
+    #[test]
+    fn messages_wait_for_the_end_of_the_call_and_may_call_back() {
+        let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+        let sink = seen.clone();
+        let callback: Callback = Arc::new(move |level, _, text| {
+            log::warn!("from inside: dropped");
+            let _ = set_callback_again();
+            sink.lock().expect("the sink").push(format!("{level} {}", text.to_string_lossy()));
+        });
+        if set_callback(Some(callback), LevelFilter::Warn).is_err() {
+            return; // The test program has a logger.
+        }
+        {
+            let _outer = hold();
+            {
+                let _inner = hold();
+                log::warn!("one");
+            }
+            log::info!("too detailed");
+            log::error!("two\0cut");
+            assert!(seen.lock().expect("the list").is_empty());
+        }
+        let mine = |list: &[String]| list.iter().filter(|m| m.contains("one") || m.contains("two")).count();
+        assert_eq!(mine(&seen.lock().expect("the list")), 2);
+        assert!(seen.lock().expect("the list").iter().all(|m| !m.contains("inside") && !m.contains("cut")));
+        set_callback(None, LevelFilter::Off).expect("ours");
+        log::error!("three");
+        assert!(seen.lock().expect("the list").iter().all(|m| !m.contains("three")));
+    }
+
+    /// Taking the lock from inside a callback must not deadlock.
+    fn set_callback_again() -> bool {
+        ROUTER.callback().is_some()
+    }
+}

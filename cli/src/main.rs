@@ -1,3 +1,173 @@
 //! The companion program of gvmm.
 
-fn main() {}
+mod costs;
+mod executor;
+mod failure;
+mod info;
+mod pattern;
+mod pool;
+mod report;
+mod setup;
+mod stream;
+mod trace;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use failure::Failure;
+use gvmm::driver::DriverKind;
+use gvmm::rebind::Threshold;
+use indicatif::{ProgressBar, ProgressStyle};
+use report::Report;
+use serde::Serialize;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Looks at devices and runs recordings through gvmm.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Steps(Steps),
+    Info(InfoOptions),
+}
+
+/// Runs a recording of which buffers a compiled step binds, and checks all data.
+///
+/// Each slot gets an address that stays. Every step's data is written to the recorded buffers, a command buffer
+/// that was recorded once is launched, and what it saw and wrote is checked. Reported are the binding's own driver
+/// calls: those of its set-up, and means over the steps from the fifth on; the time is the median of begin and end
+/// together.
+///
+/// Exits with 0 when all data was right, with 1 when any was not, with 2 on bad input or when a call fails.
+#[derive(Args)]
+#[command(after_long_help = costs::HELP)]
+struct Steps {
+    /// The recording, plain or gzip, lines of step,slot,role,bytes,buffer; - reads the standard input
+    trace: String,
+
+    /// Up to how many bytes a slot is copied instead of mapped: off, auto or a number [default: the variable
+    /// XLA_VMM_TMP_COPY_THRESHOLD, else auto]. In the JSON, threshold_bytes is null where nothing is copied
+    #[arg(long, value_name = "off|auto|BYTES", value_parser = parse_threshold)]
+    threshold: Option<Threshold>,
+
+    /// Whose device to use
+    #[arg(long, value_enum, default_value_t = DriverChoice::Auto)]
+    driver: DriverChoice,
+
+    /// Makes each call of the host driver take as long as on other hardware; FILE is described below [default:
+    /// the variable GVMM_HOST_COSTS, else none]
+    #[arg(long, value_name = "none|h200|h200-peer|FILE")]
+    costs: Option<String>,
+
+    /// How many further devices have access to all memory; at least 1 with --costs h200-peer
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..64))]
+    peers: u32,
+
+    /// Prints one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Lists drivers and devices, and says why a driver is not there.
+#[derive(Args)]
+struct InfoOptions {
+    /// Prints one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum DriverChoice {
+    /// The first that has a device; GVMM_DRIVER may name one
+    Auto,
+    /// The host's own memory
+    Host,
+}
+
+fn parse_threshold(text: &str) -> Result<Threshold, &'static str> {
+    match text {
+        "off" => return Ok(Threshold::OFF),
+        "auto" => return Ok(Threshold::AUTO),
+        _ => {}
+    }
+    match text.parse::<u64>() {
+        Ok(bytes) if bytes > Threshold::AUTO.0 && bytes < Threshold::OFF.0 => Ok(Threshold(bytes)),
+        _ => Err("expected off, auto or a number of bytes from 2 up"),
+    }
+}
+
+/// Exit code for data that was wrong.
+const MISMATCH: u8 = 1;
+/// Exit code for bad input and for calls that fail.
+const FAILED: u8 = 2;
+
+fn main() -> ExitCode {
+    // The library's warnings, of a variable that makes no sense for one, are for people here.
+    env_logger::Builder::from_env(env_logger::Env::new().filter_or("GVMM_LOG", "warn")).init();
+    let result = match Cli::parse().command {
+        Command::Steps(options) => steps(&options),
+        Command::Info(options) => info(&options),
+    };
+    result.unwrap_or_else(|failure| {
+        eprintln!("gvmm: {failure}");
+        ExitCode::from(FAILED)
+    })
+}
+
+fn steps(options: &Steps) -> Result<ExitCode, Failure> {
+    let trace = trace::read(&options.trace)?;
+    let costs = setup::CostChoice::read(options.costs.as_deref())?;
+    let peers =
+        if options.costs.as_deref() == Some("h200-peer") { options.peers.max(1) } else { options.peers };
+    let device = setup::open_device(options.driver.kind(), costs, peers)?;
+    let bar = progress_bar(trace.steps.len() as u64, options.json);
+    let threshold = options.threshold.unwrap_or(Threshold::DEFAULT);
+    let measured = executor::run(&device, &trace, threshold, &setup::access_list(peers), || bar.inc(1))?;
+    bar.finish_and_clear();
+    if let Some(first) = &measured.first_mismatch {
+        eprintln!("gvmm: {} slots were wrong, the first in {first}", measured.mismatches);
+    }
+    let report = Report::new(&trace, device.driver().kind().name(), device.info(), &measured);
+    print(options.json, &report, Report::table)?;
+    Ok(if report.mismatches == 0 { ExitCode::SUCCESS } else { ExitCode::from(MISMATCH) })
+}
+
+fn info(options: &InfoOptions) -> Result<ExitCode, Failure> {
+    print(options.json, &info::Info::gather(), info::Info::table)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl DriverChoice {
+    fn kind(self) -> Option<DriverKind> {
+        match self {
+            Self::Auto => None,
+            Self::Host => Some(DriverKind::HOST),
+        }
+    }
+}
+
+/// Shows itself only where the standard error is a terminal.
+fn progress_bar(steps: u64, hidden: bool) -> ProgressBar {
+    let bar = if hidden { ProgressBar::hidden() } else { ProgressBar::new(steps) };
+    match ProgressStyle::with_template("{wide_bar} step {pos} of {len}, {eta} left") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+fn print<T: Serialize>(json: bool, value: &T, table: impl Fn(&T) -> String) -> Result<(), Failure> {
+    let text = if json {
+        serde_json::to_string_pretty(value).map_err(|error| Failure::new(error.to_string()))?
+    } else {
+        table(value)
+    };
+    match writeln!(std::io::stdout(), "{text}") {
+        // Whoever reads may have seen enough.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.map_err(|error| Failure::new(format!("standard output: {error}"))),
+    }
+}

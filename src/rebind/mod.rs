@@ -1,1 +1,34 @@
-//! To come.
+//! Policy: which slots of a command buffer keep their buffers' own addresses, which are mapped, which are
+//! copied.
+//!
+//! A [`Binding`] holds the slots of one command buffer. Each step [`Binding::begin`] takes the buffers that the
+//! step uses and serves them at the addresses that were recorded, or lays out anew and says
+//! [`Outcome::RecordAgain`].
+//!
+//! One begin through the files: `binding` lets one thread in, `step` checks the call, `review` compares the
+//! buffers with those served. Where they fit, `step` waits, remaps and copies in; where not, `relayout` asks `plan`
+//! for places and `layout` for the memory behind them. The deciding parts (`slot`, `threshold`, `plan`, `ids`,
+//! `free_list`) are pure; `engine` holds the state, `shadow` the device's arena and budget.
+
+mod binding;
+mod buffers;
+mod engine;
+mod free_list;
+mod ids;
+mod layout;
+mod plan;
+mod relayout;
+mod report;
+mod review;
+mod settings;
+mod shadow;
+mod slot;
+mod step;
+mod threshold;
+
+pub use binding::{Binding, Options};
+pub use buffers::{Buffer, Buffers};
+pub use report::{BindingInfo, Outcome, StepReport};
+pub use shadow::{ShadowBudget, set_shadow_budget, shadow_budget};
+pub use slot::{Action, Direction, MemorySpace, Slot, SlotFlags};
+pub use threshold::{Threshold, compute_threshold};

@@ -1,0 +1,199 @@
+//! What `gvmm steps` found, as JSON for programs and as a table for people.
+
+use crate::executor::{Measured, StepCost};
+use crate::trace::Trace;
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use gvmm::driver::DeviceInfo;
+use gvmm::rebind::{StepReport, Threshold};
+use serde::Serialize;
+use std::time::Duration;
+
+/// Means and medians are taken from this step on, the fifth: by then everything has settled.
+const FIRST_COUNTED_STEP: usize = 4;
+
+/// The keys and their order are those of the JSON.
+#[derive(Serialize, Debug)]
+pub(crate) struct Report {
+    pub(crate) trace: String,
+    pub(crate) driver: &'static str,
+    pub(crate) steps: usize,
+    pub(crate) slots: u64,
+    /// None is off.
+    pub(crate) threshold_bytes: Option<u64>,
+    pub(crate) plan: Plan,
+    pub(crate) setup: Setup,
+    pub(crate) per_step: PerStep,
+    pub(crate) verified_slots: u64,
+    pub(crate) mismatches: u64,
+    /// Of begin and end together.
+    pub(crate) us_per_step_median: f64,
+    /// "none" or "simulated: NAME".
+    pub(crate) costs: String,
+}
+
+/// How many slots are served which way.
+#[derive(Serialize, Debug)]
+pub(crate) struct Plan {
+    copy: u64,
+    map: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    bake: u64,
+}
+
+/// The binding's driver calls up to and including the begin of its first step.
+#[derive(Serialize, Debug)]
+pub(crate) struct Setup {
+    reserve: u64,
+    create: u64,
+    map: u64,
+    unmap: u64,
+    set_access: u64,
+    release: u64,
+}
+
+/// The binding's driver calls and copies, as means over the counted steps.
+#[derive(Serialize, Debug, Default, PartialEq)]
+pub(crate) struct PerStep {
+    map: f64,
+    unmap: f64,
+    set_access: f64,
+    copy_launches: f64,
+    copied_slots: f64,
+    copied_bytes: f64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+impl Report {
+    pub(crate) fn new(trace: &Trace, driver: &'static str, device: &DeviceInfo, measured: &Measured) -> Self {
+        let info = &measured.info;
+        let counted = measured.steps.get(FIRST_COUNTED_STEP..).unwrap_or(&measured.steps);
+        let calls = info.setup;
+        Self {
+            trace: trace.name.clone(),
+            driver,
+            steps: trace.steps.len(),
+            slots: info.slots,
+            threshold_bytes: (info.threshold != Threshold::OFF).then_some(info.threshold.0),
+            plan: Plan { copy: info.copied, map: info.mapped, bake: info.baked },
+            setup: Setup {
+                reserve: calls.reserve,
+                create: calls.create,
+                map: calls.map,
+                unmap: calls.unmap,
+                set_access: calls.set_access,
+                release: calls.release,
+            },
+            per_step: PerStep::mean(counted),
+            verified_slots: measured.verified_slots,
+            mismatches: measured.mismatches,
+            us_per_step_median: median_us(counted.iter().map(|step| step.time)),
+            costs: match &device.simulated_costs {
+                Some(name) => format!("simulated: {name}"),
+                None => "none".into(),
+            },
+        }
+    }
+
+    /// The table for people.
+    pub(crate) fn table(&self) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_BORDERS_ONLY);
+        for (name, value) in self.rows() {
+            table.add_row([Cell::new(name), Cell::new(value).set_alignment(CellAlignment::Right)]);
+        }
+        table.to_string()
+    }
+
+    fn rows(&self) -> Vec<(&'static str, String)> {
+        let threshold = self.threshold_bytes.map_or("off".into(), |bytes| format!("{bytes} B"));
+        let (setup, per_step) = (&self.setup, &self.per_step);
+        vec![
+            ("recording", self.trace.clone()),
+            ("driver", self.driver.into()),
+            ("steps", self.steps.to_string()),
+            ("slots", self.slots.to_string()),
+            ("threshold", threshold),
+            (
+                "slots copied / mapped / baked",
+                format!("{} / {} / {}", self.plan.copy, self.plan.map, self.plan.bake),
+            ),
+            (
+                "set-up: reserve / create / map",
+                format!("{} / {} / {}", setup.reserve, setup.create, setup.map),
+            ),
+            (
+                "set-up: unmap / set access / release",
+                format!("{} / {} / {}", setup.unmap, setup.set_access, setup.release),
+            ),
+            (
+                "a step: map / unmap / set access",
+                format!("{:.1} / {:.1} / {:.1}", per_step.map, per_step.unmap, per_step.set_access),
+            ),
+            (
+                "a step: copy launches / slots / bytes",
+                format!(
+                    "{:.1} / {:.1} / {:.1}",
+                    per_step.copy_launches, per_step.copied_slots, per_step.copied_bytes
+                ),
+            ),
+            ("a step: begin and end, median", format!("{:.1} µs", self.us_per_step_median)),
+            ("costs", self.costs.clone()),
+            ("slots verified, over all steps", self.verified_slots.to_string()),
+            ("slots that were wrong", self.mismatches.to_string()),
+        ]
+    }
+}
+
+impl PerStep {
+    fn mean(steps: &[StepCost]) -> Self {
+        let count = steps.len().max(1) as f64;
+        let mean = |of: fn(&StepReport) -> u64| {
+            steps.iter().map(|step| of(&step.begun) + of(&step.ended)).sum::<u64>() as f64 / count
+        };
+        Self {
+            map: mean(|report| report.calls.map),
+            unmap: mean(|report| report.calls.unmap),
+            set_access: mean(|report| report.calls.set_access),
+            copy_launches: mean(|report| report.calls.copy_launches),
+            copied_slots: mean(|report| report.copied_slots),
+            copied_bytes: mean(|report| report.copied_bytes),
+        }
+    }
+}
+
+/// The median, in µs; 0 of none.
+fn median_us(times: impl Iterator<Item = Duration>) -> f64 {
+    let mut times: Vec<Duration> = times.collect();
+    times.sort_unstable();
+    let nanoseconds = times.get(times.len() / 2).map_or(0, Duration::as_nanos);
+    nanoseconds as f64 / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(map: u64, copied_bytes: u64) -> StepCost {
+        let mut begun = StepReport { copied_bytes, ..StepReport::default() };
+        begun.calls.map = map;
+        let ended = StepReport { copied_bytes, ..StepReport::default() };
+        StepCost { begun, ended, time: Duration::from_micros(map) }
+    }
+
+    #[test]
+    fn means_add_begin_and_end() {
+        let mean = PerStep::mean(&[step(1, 10), step(4, 20)]);
+        assert_eq!(mean, PerStep { map: 2.5, copied_bytes: 30.0, ..PerStep::default() });
+        assert_eq!(PerStep::mean(&[]), PerStep::default());
+    }
+
+    #[test]
+    fn a_median_is_the_middle_one() {
+        assert!((median_us([9, 1, 5].into_iter().map(Duration::from_micros)) - 5.0).abs() < 1e-9);
+        assert!(median_us(std::iter::empty()).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,97 @@
+//! From options to an open device.
+
+use crate::costs;
+use crate::failure::{Context, Failure};
+use gvmm::config::{self, HostConfig};
+use gvmm::driver::host::{Costs, HostDriver};
+use gvmm::driver::{self, Access, AccessMode, Capabilities, Driver, DriverKind, Ordinal};
+use gvmm::vm::Device;
+use std::sync::Arc;
+
+/// The names of capabilities, as `GVMM_HOST_CAPS` has them.
+pub(crate) const CAPABILITIES: [(Capabilities, &str); 11] = [
+    (Capabilities::VIRTUAL_MEMORY, "virtual_memory"),
+    (Capabilities::ALIASING, "aliasing"),
+    (Capabilities::DEVICE_ACCESS, "device_access"),
+    (Capabilities::RANGE_ACCESS, "range_access"),
+    (Capabilities::JOINED_ACCESS, "joined_access"),
+    (Capabilities::JOINT_COPIES, "joint_copies"),
+    (Capabilities::SHARING, "sharing"),
+    (Capabilities::HOST_TOUCH, "host_touch"),
+    (Capabilities::HOST_FUNCTIONS, "host_functions"),
+    (Capabilities::HUGE_PAGES, "huge_pages"),
+    (Capabilities::NULL_STREAM, "null_stream"),
+];
+
+/// What costs the host driver shall simulate.
+pub(crate) enum CostChoice {
+    /// What `GVMM_HOST_COSTS` says.
+    Environment,
+    None,
+    Table(Box<Costs>),
+}
+
+impl CostChoice {
+    /// `none`, a built-in table's name, or a file's.
+    pub(crate) fn read(text: Option<&str>) -> Result<Self, Failure> {
+        let Some(text) = text else { return Ok(Self::Environment) };
+        if text == "none" {
+            return Ok(Self::None);
+        }
+        let costs = match Costs::builtin(text) {
+            Some(costs) => costs,
+            None => costs::read(text).map_err(Failure::new)?,
+        };
+        Ok(Self::Table(Box::new(costs)))
+    }
+}
+
+/// Opens the driver of `kind` as the environment describes it.
+pub(crate) fn open_kind(kind: DriverKind) -> gvmm::error::Result<Arc<dyn Driver>> {
+    driver::open(Some(kind), &host_config())
+}
+
+/// Opens the first device; `peers` further ones must be there, and the host driver is given as many.
+pub(crate) fn open_device(
+    kind: Option<DriverKind>,
+    costs: CostChoice,
+    peers: u32,
+) -> Result<Arc<Device>, Failure> {
+    let kind = kind.or(config::get().driver.map(DriverKind));
+    let mut host = host_config();
+    host.devices = host.devices.max(peers.saturating_add(1));
+    let driver = open_driver(kind, costs, host)?;
+    let device = Device::open(driver, Ordinal(0)).during("device 0")?;
+    let needed = Capabilities::HOST_TOUCH.with(Capabilities::HOST_FUNCTIONS);
+    if device.capabilities().has(needed) {
+        return Ok(device);
+    }
+    Err(Failure::new(
+        "the host cannot touch this device's memory, so nothing could be checked: use --driver host",
+    ))
+}
+
+fn open_driver(
+    kind: Option<DriverKind>,
+    costs: CostChoice,
+    host: HostConfig,
+) -> Result<Arc<dyn Driver>, Failure> {
+    let is_host = kind.is_none_or(|kind| kind == DriverKind::HOST);
+    match costs {
+        CostChoice::Environment => driver::open(kind, &host).during("driver"),
+        CostChoice::None => driver::open(kind, &HostConfig { costs: None, ..host }).during("driver"),
+        CostChoice::Table(_) if !is_host => {
+            Err(Failure::new("costs are simulated on the host driver only: use --driver host"))
+        }
+        CostChoice::Table(costs) => Ok(Arc::new(HostDriver::new(host, Some(*costs)).during("driver")?)),
+    }
+}
+
+/// The access list: the device itself and `peers` further ones.
+pub(crate) fn access_list(peers: u32) -> Vec<Access> {
+    (0..=peers).map(|device| Access { device: Ordinal(device), mode: AccessMode::READ_WRITE }).collect()
+}
+
+fn host_config() -> HostConfig {
+    config::get().host.clone()
+}

@@ -1,0 +1,202 @@
+/* NULL in every pointer position of every function: a status, no crash. Prints `function parameter status` for each, and
+   the test compares that with the header's prototypes. */
+#include "common.h"
+
+static gvmm_device *d;
+static gvmm_stream *s;
+static gvmm_graph *g;
+static gvmm_block *b;
+static gvmm_reservation *r;
+static gvmm_allocation *a;
+static gvmm_binding *n;
+
+static void said(int line, const char *function, const char *parameter, gvmm_status wanted, gvmm_status got) {
+    expect(__FILE__, line, wanted, got, function);
+    printf("%s %s %s\n", function, parameter, gvmm_status_name(got));
+}
+#define NUL(function, parameter, ...)                                                              \
+    said(__LINE__, #function, #parameter, GVMM_ERROR_NULL_POINTER, function(__VA_ARGS__))
+/* Where NULL means something. */
+#define MAY(function, parameter, wanted, ...) said(__LINE__, #function, #parameter, wanted, function(__VA_ARGS__))
+
+static void function(void *user_data) { (void)user_data; }
+static void callback(uint32_t level, const char *target, const char *message, void *user_data) {
+    (void)level, (void)target, (void)message, (void)user_data;
+}
+
+int main(void) {
+    d = open_host();
+    s = make_stream(d);
+    b = make_block(d, GRANULE);
+    uint64_t u = 0, v = 0;
+    uint32_t w = 0;
+    int fd = 0;
+    size_t needed = 0;
+    char text[8];
+    r = reserve(d, GRANULE, &u);
+    OK(gvmm_stream_capture_begin(s));
+    OK(gvmm_stream_capture_end(s, &g));
+    memory m = allocate(d, GRANULE);
+    a = m.allocation;
+    gvmm_slot slot = {.size_bytes = 4096};
+    OK(gvmm_binding_create(d, NULL, &slot, 1, sizeof slot, &n));
+    gvmm_buffer buffer = buffer_of(m, 4096);
+    gvmm_remap_entry entry = {r, 0, b};
+    gvmm_copy_slice slice = {m.address, m.address + 4096, 8};
+    gvmm_access access = {0, 3};
+    void *streams[1] = {s};
+    uint64_t sizes[1] = {1};
+
+    MAY(gvmm_last_error_message, out_message, GVMM_STATUS_SUCCESS, NULL, 0, &needed);
+    NUL(gvmm_last_error_message, out_message, NULL, 1, &needed);
+    NUL(gvmm_last_error_message, out_needed, text, sizeof text, NULL);
+    NUL(gvmm_last_error_detail, out_detail, NULL);
+    MAY(gvmm_log_set_callback, user_data, GVMM_STATUS_SUCCESS, callback, NULL, GVMM_LOG_LEVEL_ERROR);
+    MAY(gvmm_log_set_callback, callback, GVMM_STATUS_SUCCESS, NULL, NULL, GVMM_LOG_LEVEL_OFF);
+
+    gvmm_device *other = NULL;
+    gvmm_device_desc desc = {.struct_size = sizeof desc, .driver = 0, .ordinal = 0};
+    NUL(gvmm_device_count, out_count, GVMM_DRIVER_HOST, NULL);
+    NUL(gvmm_device_open, out_device, &desc, NULL);
+    MAY(gvmm_device_open, desc, GVMM_STATUS_SUCCESS, NULL, &other);
+    OK(gvmm_device_close(other));
+    NUL(gvmm_device_close, device, NULL);
+    gvmm_device_info info = {.struct_size = sizeof info};
+    NUL(gvmm_device_query, device, NULL, &info);
+    NUL(gvmm_device_query, out_info, d, NULL);
+    NUL(gvmm_device_memory, device, NULL, &u, &v);
+    NUL(gvmm_device_memory, out_free_bytes, d, NULL, &v);
+    NUL(gvmm_device_memory, out_total_bytes, d, &u, NULL);
+    gvmm_call_counts counts = {.struct_size = sizeof counts};
+    NUL(gvmm_device_counters, device, NULL, &counts);
+    NUL(gvmm_device_counters, out_counts, d, NULL);
+    NUL(gvmm_device_collect, device, NULL, &u);
+    NUL(gvmm_device_collect, out_collected, d, NULL);
+    NUL(gvmm_device_drain, device, NULL);
+    gvmm_block *found = NULL;
+    NUL(gvmm_device_find, device, NULL, m.address, &found, &u);
+    NUL(gvmm_device_find, out_block, d, m.address, NULL, &u);
+    NUL(gvmm_device_find, out_offset_bytes, d, m.address, &found, NULL);
+    NUL(gvmm_device_fail_calls, device, NULL, 0, 1, 1, GVMM_ERROR_INTERNAL);
+
+    gvmm_stream *stream = NULL;
+    NUL(gvmm_stream_create, device, NULL, &stream);
+    NUL(gvmm_stream_create, out_stream, d, NULL);
+    NUL(gvmm_stream_destroy, stream, NULL);
+    NUL(gvmm_stream_synchronize, stream, NULL);
+    NUL(gvmm_stream_host_function, stream, NULL, function, NULL);
+    NUL(gvmm_stream_host_function, function, s, NULL, NULL);
+    MAY(gvmm_stream_host_function, user_data, GVMM_STATUS_SUCCESS, s, function, NULL);
+    NUL(gvmm_stream_capture_begin, stream, NULL);
+    gvmm_graph *graph = NULL;
+    NUL(gvmm_stream_capture_end, stream, NULL, &graph);
+    NUL(gvmm_stream_capture_end, out_graph, s, NULL);
+    NUL(gvmm_stream_is_capturing, device, NULL, s, &w);
+    MAY(gvmm_stream_is_capturing, stream, GVMM_ERROR_INVALID_STREAM, d, NULL, &w);
+    NUL(gvmm_stream_is_capturing, out_capturing, d, s, NULL);
+    NUL(gvmm_stream_forget, device, NULL, s);
+    MAY(gvmm_stream_forget, stream, GVMM_ERROR_INVALID_STREAM, d, NULL);
+    NUL(gvmm_graph_launch, graph, NULL, s);
+    NUL(gvmm_graph_launch, stream, g, NULL);
+    NUL(gvmm_graph_destroy, graph, NULL);
+
+    gvmm_block *block = NULL;
+    NUL(gvmm_block_create, device, NULL, GRANULE, 0, &block);
+    NUL(gvmm_block_create, out_block, d, GRANULE, 0, NULL);
+    NUL(gvmm_block_adopt, device, NULL, 1, GRANULE, 0, &block);
+    NUL(gvmm_block_adopt, out_block, d, 1, GRANULE, 0, NULL);
+    gvmm_block_info block_info = {.struct_size = sizeof block_info};
+    NUL(gvmm_block_query, block, NULL, &block_info);
+    NUL(gvmm_block_query, out_info, b, NULL);
+    NUL(gvmm_block_destroy, block, NULL);
+    NUL(gvmm_block_export, block, NULL, &fd);
+    NUL(gvmm_block_export, out_fd, b, NULL);
+    NUL(gvmm_block_import, device, NULL, 0, GRANULE, &block);
+    NUL(gvmm_block_import, out_block, d, 0, GRANULE, NULL);
+
+    gvmm_reservation *range = NULL;
+    gvmm_reserve_desc reserve_desc = {.struct_size = sizeof reserve_desc, .access_count = 1, .access_stride_bytes = 8};
+    NUL(gvmm_reserve, device, NULL, GRANULE, NULL, &range, &u);
+    NUL(gvmm_reserve, desc->access, d, GRANULE, &reserve_desc, &range, &u);
+    NUL(gvmm_reserve, out_reservation, d, GRANULE, NULL, NULL, &u);
+    NUL(gvmm_reserve, out_address, d, GRANULE, NULL, &range, NULL);
+    MAY(gvmm_reserve, desc, GVMM_STATUS_SUCCESS, d, GRANULE, NULL, &range, &u);
+    OK(gvmm_reservation_destroy(range));
+    NUL(gvmm_map, reservation, NULL, 0, b);
+    NUL(gvmm_map, block, r, 0, NULL);
+    NUL(gvmm_remap, device, NULL, &entry, 1, sizeof entry, streams, 1, NULL);
+    NUL(gvmm_remap, entries, d, NULL, 1, sizeof entry, streams, 1, NULL);
+    NUL(gvmm_remap, streams, d, &entry, 1, sizeof entry, NULL, 1, NULL);
+    MAY(gvmm_remap, out_report, GVMM_STATUS_SUCCESS, d, &entry, 1, sizeof entry, streams, 1, NULL);
+    entry.block = NULL;
+    MAY(gvmm_remap, entries->block, GVMM_STATUS_SUCCESS, d, &entry, 1, sizeof entry, streams, 1, NULL);
+    entry.reservation = NULL;
+    NUL(gvmm_remap, entries->reservation, d, &entry, 1, sizeof entry, streams, 1, NULL);
+    NUL(gvmm_device_retire, entries->reservation, d, &entry, 1, sizeof entry, streams, 1);
+    entry.reservation = r;
+    NUL(gvmm_device_retire, device, NULL, &entry, 1, sizeof entry, streams, 1);
+    NUL(gvmm_device_retire, entries, d, NULL, 1, sizeof entry, streams, 1);
+    NUL(gvmm_device_retire, streams, d, &entry, 1, sizeof entry, NULL, 1);
+    NUL(gvmm_reservation_unmap, reservation, NULL, 0, GRANULE);
+    NUL(gvmm_reservation_set_access, reservation, NULL, 0, GRANULE, &access, 1, sizeof access);
+    NUL(gvmm_reservation_set_access, access, r, 0, GRANULE, NULL, 1, sizeof access);
+    gvmm_reservation_info range_info = {.struct_size = sizeof range_info};
+    NUL(gvmm_reservation_query, reservation, NULL, &range_info);
+    NUL(gvmm_reservation_query, out_info, r, NULL);
+    NUL(gvmm_reservation_destroy, reservation, NULL);
+
+    gvmm_allocation *allocation = NULL;
+    NUL(gvmm_allocation_create, device, NULL, GRANULE, &allocation, &u);
+    NUL(gvmm_allocation_create, out_allocation, d, GRANULE, NULL, &u);
+    NUL(gvmm_allocation_create, out_address, d, GRANULE, &allocation, NULL);
+    gvmm_allocation_info allocation_info = {.struct_size = sizeof allocation_info};
+    NUL(gvmm_allocation_query, allocation, NULL, &allocation_info);
+    NUL(gvmm_allocation_query, out_info, a, NULL);
+    NUL(gvmm_allocation_destroy, allocation, NULL);
+
+    NUL(gvmm_shadow_copy, device, NULL, s, &slice, 1, sizeof slice, NULL);
+    MAY(gvmm_shadow_copy, stream, GVMM_ERROR_INVALID_STREAM, d, NULL, &slice, 1, sizeof slice, NULL);
+    NUL(gvmm_shadow_copy, slices, d, s, NULL, 1, sizeof slice, NULL);
+    MAY(gvmm_shadow_copy, out_launches, GVMM_STATUS_SUCCESS, d, s, &slice, 1, sizeof slice, NULL);
+
+    gvmm_binding *binding = NULL;
+    NUL(gvmm_compute_threshold, size_bytes, NULL, 1, 1, 1, 1, &u);
+    NUL(gvmm_compute_threshold, out_threshold_bytes, sizes, 1, 1, 1, 1, NULL);
+    NUL(gvmm_binding_create, device, NULL, NULL, &slot, 1, sizeof slot, &binding);
+    NUL(gvmm_binding_create, slots, d, NULL, NULL, 1, sizeof slot, &binding);
+    NUL(gvmm_binding_create, out_binding, d, NULL, &slot, 1, sizeof slot, NULL);
+    gvmm_binding_desc binding_desc = {.struct_size = sizeof binding_desc, .access_count = 1, .access_stride_bytes = 8};
+    NUL(gvmm_binding_create, desc->access, d, &binding_desc, &slot, 1, sizeof slot, &binding);
+    MAY(gvmm_binding_create, desc, GVMM_STATUS_SUCCESS, d, NULL, &slot, 1, sizeof slot, &binding);
+    OK(gvmm_binding_destroy(binding));
+    NUL(gvmm_binding_begin, binding, NULL, s, &buffer, 1, sizeof buffer, 0, NULL);
+    MAY(gvmm_binding_begin, stream, GVMM_ERROR_INVALID_STREAM, n, NULL, &buffer, 1, sizeof buffer, 0, NULL);
+    NUL(gvmm_binding_begin, buffers, n, s, NULL, 1, sizeof buffer, 0, NULL);
+    MAY(gvmm_binding_begin, out_report, GVMM_STATUS_RECORD_AGAIN, n, s, &buffer, 1, sizeof buffer, 0, NULL);
+    OK(gvmm_binding_addresses(n, &u, 1, &v));
+    OK(gvmm_binding_begin(n, s, &buffer, 1, sizeof buffer, v, NULL));
+    NUL(gvmm_binding_end, binding, NULL, NULL);
+    MAY(gvmm_binding_end, out_report, GVMM_STATUS_SUCCESS, n, NULL);
+    NUL(gvmm_binding_abort, binding, NULL);
+    NUL(gvmm_binding_addresses, binding, NULL, &u, 1, &v);
+    NUL(gvmm_binding_addresses, out_addresses, n, NULL, 1, &v);
+    NUL(gvmm_binding_addresses, out_generation, n, &u, 1, NULL);
+    NUL(gvmm_binding_actions, binding, NULL, &w, 1);
+    NUL(gvmm_binding_actions, out_actions, n, NULL, 1);
+    gvmm_binding_info binding_info = {.struct_size = sizeof binding_info};
+    NUL(gvmm_binding_query, binding, NULL, &binding_info);
+    NUL(gvmm_binding_query, out_info, n, NULL);
+    NUL(gvmm_binding_drop_idle, binding, NULL, &u);
+    NUL(gvmm_binding_drop_idle, out_unmapped, n, NULL);
+    NUL(gvmm_binding_destroy, binding, NULL);
+
+    OK(gvmm_binding_destroy(n));
+    OK(gvmm_stream_synchronize(s));
+    OK(gvmm_graph_destroy(g));
+    OK(gvmm_allocation_destroy(a));
+    OK(gvmm_reservation_destroy(r));
+    OK(gvmm_block_destroy(b));
+    OK(gvmm_stream_destroy(s));
+    OK(gvmm_device_close(d));
+    return 0;
+}

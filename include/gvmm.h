@@ -1,0 +1,1540 @@
+/*
+ * gvmm: addresses that stay while GPU memory moves.
+ *
+ * SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * THE MODEL. A block is physical memory of a device, without an address. A reservation is a range of
+ * addresses, without memory. A mapping puts a block, as a whole, into a reservation; access says what
+ * each device may do there. gvmm_remap changes any number of mappings in one transaction.
+ *
+ * A command buffer (a graph) has addresses recorded into it. Its buffers are its slots, and a binding
+ * gives each slot an address that stays while the buffers move from step to step:
+ *
+ *     gvmm_binding_create(device, NULL, slots, n, sizeof slots[0], &binding);
+ *     uint64_t generation = 0;
+ *     for each step:
+ *         status = gvmm_binding_begin(binding, stream, buffers, n, sizeof buffers[0], generation, NULL);
+ *         if (status == GVMM_STATUS_RECORD_AGAIN) {
+ *             gvmm_binding_addresses(binding, addresses, n, &generation);
+ *             record the command buffer with these addresses, and begin once more
+ *         }
+ *         launch the command buffer on the stream
+ *         gvmm_binding_end(binding, NULL);
+ *
+ * STATUSES. A function answers a gvmm_status. GVMM_STATUS_SUCCESS is 0; GVMM_STATUS_RECORD_AGAIN is a
+ * success too; every other is a failure, GVMM_ERROR_..., the same for the same event on every driver.
+ * Outputs are written on success only, all of them or none; after a failure nothing has changed, unless
+ * the function's comment says otherwise. Each comment lists the function's own statuses; besides those
+ * any function may answer NULL_POINTER (a pointer that may not be NULL is), INVALID_HANDLE, POISONED,
+ * FORKED, INTERNAL, OUT_OF_HOST_MEMORY, and where the driver is called DEVICE_LOST and DRIVER_ERROR.
+ * gvmm_last_error_message tells in words what failed on this thread. Nothing here prints or ends the
+ * process.
+ *
+ * HANDLES. gvmm_device, gvmm_block and so on are opaque. A handle's value is a key that is looked up,
+ * never dereferenced: a handle that is stale, used for another type, or of another loaded copy of this
+ * library is GVMM_ERROR_INVALID_HANDLE, not a crash. A call keeps its objects alive. Destroying what is
+ * in use is GVMM_ERROR_IN_USE and changes nothing. A process has room for 2^20 living handles of a type.
+ *
+ * STRUCTS passed by pointer begin with struct_size; set it to sizeof. Zero the rest: zero is the
+ * default of every field. A struct shorter than this library's (an older caller's) gets the defaults,
+ * a longer one must be zero beyond what this library knows, else GVMM_ERROR_UNKNOWN_VERSION. Of an
+ * output struct only struct_size is read, and what both sides know is written. Arrays are a pointer, a
+ * count and the distance of two elements in bytes, so that an element may be embedded in one of yours;
+ * a pointer may be NULL if its count is 0.
+ *
+ * STREAMS. A parameter `void *stream` takes the vendor's own (CUstream, hipStream_t, an in-order
+ * immediate command list) or a gvmm_stream. NULL is the vendor's default stream where the device has
+ * GVMM_CAPABILITY_NULL_STREAM, else GVMM_ERROR_INVALID_STREAM. The host driver knows gvmm_stream only.
+ *
+ * ADDRESSES of a device are uint64_t; 0 is none.
+ *
+ * THREADS. Each comment says one of: thread-safe (any threads, any time); externally synchronized (not
+ * two threads in the same object at once); this thread (it concerns the calling thread only).
+ *
+ * FORK AND EXIT. After fork, a child of a process that used this library gets GVMM_ERROR_FORKED from
+ * every function that answers a status. The library stays loaded once loaded, dlclose or not. A process
+ * may exit with work pending.
+ */
+
+#ifndef GVMM_H
+#define GVMM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/** The header's version: major * 1,000,000 + minor * 1,000 + patch. */
+#define GVMM_VERSION_NUMBER 1000
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- The version. ---- */
+
+/**
+ * Gives the version of the library that is loaded; compare with GVMM_VERSION_NUMBER, the header's.
+ *
+ * State: needs none and changes none; works in a child after fork.
+ * Returns: major * 1,000,000 + minor * 1,000 + patch.
+ * Threads: thread-safe.
+ */
+uint32_t gvmm_version_number(void);
+
+/**
+ * Gives the version of the library that is loaded, as text such as `0.1.0`.
+ *
+ * State: needs none and changes none; works in a child after fork.
+ * Returns: a string that lives as long as the process, never NULL.
+ * Threads: thread-safe.
+ */
+const char *gvmm_version_string(void);
+
+/* ---- Statuses. ---- */
+
+/**
+ * What a function answers: `GVMM_STATUS_...` (0 and 1: its outputs are written) or `GVMM_ERROR_...` (nothing
+ * is written and nothing has changed, unless the function's comment says otherwise). Values are grouped by
+ * hundreds and never reused.
+ */
+typedef int32_t gvmm_status;
+
+/** The call did what it says. */
+#define GVMM_STATUS_SUCCESS 0
+
+/** Success of another kind, of `gvmm_binding_begin` only: no step was started; the addresses are new. */
+#define GVMM_STATUS_RECORD_AGAIN 1
+
+/** Caller: a value that is not one of those allowed. */
+#define GVMM_ERROR_INVALID_ARGUMENT 100
+
+/** Caller: NULL where a pointer is needed. */
+#define GVMM_ERROR_NULL_POINTER 101
+
+/** Caller: a size that is 0, too large, or no multiple of what it must be. */
+#define GVMM_ERROR_INVALID_SIZE 102
+
+/** Caller: an address, an offset or an alignment that is not aligned as it must be. */
+#define GVMM_ERROR_MISALIGNED 103
+
+/** Caller: an offset, an index or a range that lies outside. */
+#define GVMM_ERROR_OUT_OF_RANGE 104
+
+/** Caller: a handle that is stale, doubled, of another type or of another copy of the library. */
+#define GVMM_ERROR_INVALID_HANDLE 105
+
+/** Caller: the object still has children or users. */
+#define GVMM_ERROR_IN_USE 106
+
+/** Caller: the range is mapped already. */
+#define GVMM_ERROR_ALREADY_MAPPED 107
+
+/** Caller: nothing is mapped there. */
+#define GVMM_ERROR_NOT_MAPPED 108
+
+/** Caller: the range covers a mapping in part only. */
+#define GVMM_ERROR_PARTIAL_MAPPING 109
+
+/** Caller: the call does not fit the object's state (begin twice, end without begin). */
+#define GVMM_ERROR_WRONG_STATE 110
+
+/** Caller: another thread is inside the same object. */
+#define GVMM_ERROR_BUSY 111
+
+/** Caller: one block behind two slots of which one is written. */
+#define GVMM_ERROR_ALIASED 112
+
+/** Caller: slices of one copy overlap. */
+#define GVMM_ERROR_OVERLAP 113
+
+/** Caller: a stream that does not exist, or NULL where the driver has no default stream. */
+#define GVMM_ERROR_INVALID_STREAM 114
+
+/** Caller: the stream is being captured, and the call must not be. */
+#define GVMM_ERROR_STREAM_CAPTURING 115
+
+/** Caller: the number of elements differs from what the object was made for. */
+#define GVMM_ERROR_COUNT_MISMATCH 116
+
+/** Caller: a struct or an array element of a size that this version does not know. */
+#define GVMM_ERROR_UNKNOWN_VERSION 117
+
+/** Memory: the host's memory is used up. */
+#define GVMM_ERROR_OUT_OF_HOST_MEMORY 200
+
+/** Memory: the device's memory is used up. */
+#define GVMM_ERROR_OUT_OF_DEVICE_MEMORY 201
+
+/** Memory: no free range of addresses of that size. */
+#define GVMM_ERROR_OUT_OF_ADDRESS_SPACE 202
+
+/** Memory: the process has no file descriptor left. */
+#define GVMM_ERROR_OUT_OF_FILE_DESCRIPTORS 203
+
+/** Memory: the process may hold no more mappings (`vm.max_map_count`). */
+#define GVMM_ERROR_MAP_LIMIT 204
+
+/** Driver: no such driver on this machine. */
+#define GVMM_ERROR_DRIVER_NOT_FOUND 300
+
+/** Driver: it is older than what is needed. */
+#define GVMM_ERROR_DRIVER_TOO_OLD 301
+
+/** Driver: no device of that number. */
+#define GVMM_ERROR_NO_DEVICE 302
+
+/** Driver: this device or driver cannot do that. */
+#define GVMM_ERROR_UNSUPPORTED 303
+
+/** Driver: the device is lost; the process must be restarted. */
+#define GVMM_ERROR_DEVICE_LOST 304
+
+/** Driver: work on a stream touched memory that it had no access to. */
+#define GVMM_ERROR_DEVICE_FAULT 305
+
+/** Driver: any other failure of a driver call; the native code tells (`gvmm_last_error_detail`). */
+#define GVMM_ERROR_DRIVER_ERROR 306
+
+/**
+ * Ours: a failed call could not be undone. The entries concerned are unmapped, their blocks are kept, and the
+ * next remap rebuilds them.
+ */
+#define GVMM_ERROR_RANGE_LOST 400
+
+/** Ours: a defect of this library; please report it with the message. */
+#define GVMM_ERROR_INTERNAL 401
+
+/** Ours: an earlier defect left this object half done; destroy it. */
+#define GVMM_ERROR_POISONED 402
+
+/** Ours: the process is a child made by fork after the library was used. */
+#define GVMM_ERROR_FORKED 403
+
+/**
+ * Gives the name of a status as it is spelled in this header, such as `GVMM_ERROR_IN_USE`.
+ *
+ * State: needs none and changes none; works in a child after fork.
+ * Parameters: `status`, any number; one that this version does not know gives `GVMM_STATUS_UNKNOWN`.
+ * Returns: a string that lives as long as the process, never NULL.
+ * Threads: thread-safe.
+ */
+const char *gvmm_status_name(gvmm_status status);
+
+/* ---- Handles. ---- */
+
+/**
+ * Memory with an address: a block in a reservation of its own, or plain device memory where there is no
+ * virtual memory.
+ */
+typedef struct gvmm_allocation gvmm_allocation;
+
+/** The slots of one command buffer, each with an address that stays. */
+typedef struct gvmm_binding gvmm_binding;
+
+/** Physical memory of a device, without an address. A mapping gives it one. */
+typedef struct gvmm_block gvmm_block;
+
+/** A device of one driver. A handle: a key that is looked up, never dereferenced. */
+typedef struct gvmm_device gvmm_device;
+
+/** What a capture kept: work that runs at each launch. */
+typedef struct gvmm_graph gvmm_graph;
+
+/** A range of device addresses that stays until it is destroyed. */
+typedef struct gvmm_reservation gvmm_reservation;
+
+/** A stream of ours, for callers who have none. It is passed as the `void *stream` of any function. */
+typedef struct gvmm_stream gvmm_stream;
+
+/* ---- The last error of a thread. ---- */
+
+/** No element of an array is to blame. */
+#define GVMM_ENTRY_NONE UINT64_MAX
+
+/** Operation of an error detail: none in particular. */
+#define GVMM_OPERATION_NONE 0
+
+/** Operation: opening a device. */
+#define GVMM_OPERATION_OPEN 1
+
+/** Operation: a query. */
+#define GVMM_OPERATION_QUERY 2
+
+/** Operation: reserving a range. */
+#define GVMM_OPERATION_RESERVE 3
+
+/** Operation: freeing a range. */
+#define GVMM_OPERATION_FREE 4
+
+/** Operation: creating a block. */
+#define GVMM_OPERATION_CREATE 5
+
+/** Operation: releasing a block. */
+#define GVMM_OPERATION_RELEASE 6
+
+/** Operation: mapping. */
+#define GVMM_OPERATION_MAP 7
+
+/** Operation: unmapping. */
+#define GVMM_OPERATION_UNMAP 8
+
+/** Operation: setting access. */
+#define GVMM_OPERATION_SET_ACCESS 9
+
+/** Operation: allocating plain memory. */
+#define GVMM_OPERATION_ALLOCATE 10
+
+/** Operation: giving plain memory back. */
+#define GVMM_OPERATION_DEALLOCATE 11
+
+/** Operation: copying. */
+#define GVMM_OPERATION_COPY 12
+
+/** Operation: using a timeline. */
+#define GVMM_OPERATION_TIMELINE 13
+
+/** Operation: using a stream. */
+#define GVMM_OPERATION_STREAM 14
+
+/** Operation: capturing. */
+#define GVMM_OPERATION_CAPTURE 15
+
+/** Operation: launching a graph. */
+#define GVMM_OPERATION_LAUNCH 16
+
+/** Operation: exporting or importing. */
+#define GVMM_OPERATION_SHARE 17
+
+/** Operation: remapping. */
+#define GVMM_OPERATION_REMAP 18
+
+/** Operation: retiring. */
+#define GVMM_OPERATION_RETIRE 19
+
+/** Operation: creating a binding. */
+#define GVMM_OPERATION_BIND 20
+
+/** Operation: beginning a step. */
+#define GVMM_OPERATION_BEGIN 21
+
+/** Operation: ending a step. */
+#define GVMM_OPERATION_END 22
+
+/** Operation: destroying. */
+#define GVMM_OPERATION_DESTROY 23
+
+/** The last failure of this thread, as numbers. */
+typedef struct gvmm_error_detail {
+    /** `sizeof(gvmm_error_detail)`. */
+    size_t struct_size;
+    /** What the call answered; GVMM_STATUS_SUCCESS where no call has failed on this thread. */
+    gvmm_status status;
+    /** What was being done: `GVMM_OPERATION_...`. */
+    uint32_t operation;
+    /** The driver's own code (a `CUresult`, a `hipError_t`, a `ze_result_t`, an `errno`). */
+    int64_t native_code;
+    /** 1 where `native_code` counts. */
+    uint32_t has_native;
+    /** 0. */
+    uint32_t reserved;
+    /** Which element of the caller's array is to blame, or GVMM_ENTRY_NONE. */
+    uint64_t entry;
+    /** Where, or 0. */
+    uint64_t address;
+    /** How many bytes, or 0. */
+    uint64_t size_bytes;
+} gvmm_error_detail;
+
+/**
+ * Copies out the message that the last failing call on this thread left. Calls that succeed leave it, and so do
+ * this function and `gvmm_last_error_detail` when they fail.
+ *
+ * State: changes none.
+ * Parameters: `out_message`, room for `capacity` bytes; a longer message is cut; it ends with a NUL unless
+ * `capacity` is 0, and then it may be NULL; `out_needed`, the bytes that the whole message needs, with the NUL; 1 where no
+ * call has failed.
+ * Statuses: none of its own.
+ * Threads: this thread.
+ */
+gvmm_status gvmm_last_error_message(char *out_message,
+                                    size_t capacity,
+                                    size_t *out_needed);
+
+/**
+ * Gives the last failure on this thread as numbers.
+ *
+ * State: changes none.
+ * Parameters: `out_detail`, whose `struct_size` is set.
+ * Statuses: UNKNOWN_VERSION.
+ * Threads: this thread.
+ */
+gvmm_status gvmm_last_error_detail(gvmm_error_detail *out_detail);
+
+/* ---- The log. ---- */
+
+/** Log level: nothing. */
+#define GVMM_LOG_LEVEL_OFF 0
+
+/** Log level: something failed that no status tells. */
+#define GVMM_LOG_LEVEL_ERROR 1
+
+/** Log level: something is not as it should be; the call went on. */
+#define GVMM_LOG_LEVEL_WARN 2
+
+/** Log level: what was found and chosen. */
+#define GVMM_LOG_LEVEL_INFO 3
+
+/** Log level: what is done. */
+#define GVMM_LOG_LEVEL_DEBUG 4
+
+/** Log level: every step of it. */
+#define GVMM_LOG_LEVEL_TRACE 5
+
+/** A function that takes log messages. The strings live during the call only. */
+typedef void (*gvmm_log_callback)(uint32_t level,
+                                  const char *target,
+                                  const char *message,
+                                  void *user_data);
+
+/**
+ * Sends log messages to a function of the caller's. Without one, they go to standard error where `GVMM_LOG` is
+ * set, else nowhere.
+ *
+ * State: after success new messages go to `callback`. A message that another thread is just handing over may
+ * still reach the function before: keep its `user_data`. Messages of a call are handed over as it returns, with no
+ * lock of ours held, so the function may call this library.
+ * Parameters: `callback`, or NULL for none; it may be called from several threads at once and must not unwind;
+ * `user_data`, handed to it, may be NULL; `max_level`, `GVMM_LOG_LEVEL_...`, the most detailed level wanted.
+ * Statuses: INVALID_ARGUMENT (`max_level`), IN_USE (the program is written in Rust and has a logger of its own).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_log_set_callback(gvmm_log_callback callback,
+                                  void *user_data,
+                                  uint32_t max_level);
+
+/* ---- Devices. ---- */
+
+/** The driver that `GVMM_DRIVER` names, else the first that this machine has. */
+#define GVMM_DRIVER_AUTO 0
+
+/** NVIDIA's. */
+#define GVMM_DRIVER_CUDA 1
+
+/** AMD's. */
+#define GVMM_DRIVER_HIP 2
+
+/** Intel's. */
+#define GVMM_DRIVER_LEVEL_ZERO 3
+
+/** The host's own memory and threads. */
+#define GVMM_DRIVER_HOST 4
+
+/** Bit of `gvmm_device_info.capabilities`: reserve, map, set access and unmap are there at all. */
+#define GVMM_CAPABILITY_VIRTUAL_MEMORY 1
+
+/** Bit: a block may be mapped at several addresses at once. */
+#define GVMM_CAPABILITY_ALIASING 2
+
+/** Bit: access is given to single devices; without it, to all at once. */
+#define GVMM_CAPABILITY_DEVICE_ACCESS 4
+
+/** Bit: access may be set on a part of a reservation; without it, only on the whole. */
+#define GVMM_CAPABILITY_RANGE_ACCESS 8
+
+/** Bit: one set-access may span several neighbouring mappings. */
+#define GVMM_CAPABILITY_JOINED_ACCESS 16
+
+/** Bit: many copies cost one launch. */
+#define GVMM_CAPABILITY_JOINT_COPIES 32
+
+/** Bit: blocks can be exported to and imported from other processes as file descriptors. */
+#define GVMM_CAPABILITY_SHARING 64
+
+/** Bit: the host can read and write device addresses. */
+#define GVMM_CAPABILITY_HOST_TOUCH 128
+
+/** Bit: host functions can be enqueued on a `gvmm_stream`, and such streams captured into graphs. */
+#define GVMM_CAPABILITY_HOST_FUNCTIONS 256
+
+/** Bit: blocks are backed by huge pages (of the host driver). */
+#define GVMM_CAPABILITY_HUGE_PAGES 512
+
+/** Bit: NULL names the device's default stream. */
+#define GVMM_CAPABILITY_NULL_STREAM 1024
+
+/** Which device to open; all zero but `struct_size` is the default. */
+typedef struct gvmm_device_desc {
+    /** `sizeof(gvmm_device_desc)`. */
+    size_t struct_size;
+    /** `GVMM_DRIVER_...`. */
+    uint32_t driver;
+    /** The device's number among its driver's, from 0. */
+    uint32_t ordinal;
+} gvmm_device_desc;
+
+/** What a device is. */
+typedef struct gvmm_device_info {
+    /** `sizeof(gvmm_device_info)`. */
+    size_t struct_size;
+    /** `GVMM_DRIVER_...`, never AUTO. */
+    uint32_t driver;
+    /** The device's number, from 0. */
+    uint32_t ordinal;
+    /** How many devices the driver has. */
+    uint32_t device_count;
+    /** 0. */
+    uint32_t reserved;
+    /** `GVMM_CAPABILITY_...` bits. */
+    uint64_t capabilities;
+    /** The smallest unit that the device maps, in bytes: a power of two. */
+    uint64_t granularity_bytes;
+    /** Its memory in bytes; 0 where unknown. */
+    uint64_t total_bytes;
+    /** Bytes a second that its memory moves, reads and writes both counted; 0 where unknown. */
+    uint64_t bandwidth_bytes_per_s;
+    /** Its name, cut to 63 bytes, with a NUL. */
+    char name[64];
+    /** The table of simulated costs that each call is made to take, or empty: then times are real. */
+    char simulated_costs[32];
+} gvmm_device_info;
+
+/** How many driver calls of each sort. */
+typedef struct gvmm_call_counts {
+    /** `sizeof(gvmm_call_counts)`. */
+    size_t struct_size;
+    /** Ranges reserved. */
+    uint64_t reserve;
+    /** Ranges freed. */
+    uint64_t free;
+    /** Blocks created. */
+    uint64_t create;
+    /** Blocks released. */
+    uint64_t release;
+    /** Blocks mapped. */
+    uint64_t map;
+    /** Mappings unmapped. */
+    uint64_t unmap;
+    /** Set-access calls. */
+    uint64_t set_access;
+    /** Launches of copies. */
+    uint64_t copy_launches;
+    /** Writes of a timeline enqueued on a stream. */
+    uint64_t timeline_writes;
+} gvmm_call_counts;
+
+/**
+ * Counts the devices of a driver, opening the driver where that has not been done.
+ *
+ * State: after success the driver is open for the life of the process; after a failure a later call tries again.
+ * Parameters: `driver`, `GVMM_DRIVER_...`; `out_count`, a number of devices.
+ * Statuses: INVALID_ARGUMENT (no such driver number), DRIVER_NOT_FOUND, DRIVER_TOO_OLD.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_device_count(uint32_t driver,
+                              uint32_t *out_count);
+
+/**
+ * Opens a device. Opening one twice gives two handles of the same device: they share its memory budget, and
+ * objects made through one may be used with the other.
+ *
+ * State: after success the handle lives until `gvmm_device_close`.
+ * Parameters: `desc`, which device, or NULL for device 0 of GVMM_DRIVER_AUTO; `out_device`, the handle.
+ * Statuses: INVALID_ARGUMENT (no such driver number), UNKNOWN_VERSION, DRIVER_NOT_FOUND, DRIVER_TOO_OLD, NO_DEVICE.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_device_open(const gvmm_device_desc *desc,
+                             gvmm_device **out_device);
+
+/**
+ * Closes a handle of a device.
+ *
+ * State: before, everything made through this handle has been destroyed; after success the handle is invalid.
+ * Closing the last handle of a device waits until what was retired there has been unmapped.
+ * Parameters: `device`, the handle.
+ * Statuses: IN_USE (something made through this handle still lives; nothing has changed).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_device_close(gvmm_device *device);
+
+/**
+ * Says what a device is.
+ *
+ * State: changes none.
+ * Parameters: `device`; `out_info`, whose `struct_size` is set.
+ * Statuses: UNKNOWN_VERSION.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_device_query(gvmm_device *device, gvmm_device_info *out_info);
+
+/**
+ * Reads a device's memory figures.
+ *
+ * State: changes none.
+ * Parameters: `device`; `out_free_bytes` and `out_total_bytes`, in bytes, 0 where the driver cannot tell.
+ * Statuses: those of the driver.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_device_memory(gvmm_device *device,
+                               uint64_t *out_free_bytes,
+                               uint64_t *out_total_bytes);
+
+/**
+ * Counts the calls to the driver that this library made for a device, through whichever handle, since it was
+ * opened; failed ones count.
+ *
+ * State: changes none.
+ * Parameters: `device`; `out_counts`, whose `struct_size` is set; numbers of calls.
+ * Statuses: UNKNOWN_VERSION.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_device_counters(gvmm_device *device,
+                                 gvmm_call_counts *out_counts);
+
+/**
+ * Unmaps and frees what was retired and whose streams have passed. Never waits.
+ *
+ * State: after success `out_collected` retired things are gone; those whose streams have not passed remain.
+ * Parameters: `device`; `out_collected`, a number of things.
+ * Statuses: those of the driver.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_device_collect(gvmm_device *device,
+                                uint64_t *out_collected);
+
+/**
+ * Waits until the streams of everything that was retired have passed, and unmaps and frees it.
+ *
+ * State: after success nothing is retired any more.
+ * Parameters: `device`.
+ * Statuses: STREAM_CAPTURING (a stream to wait for is being captured), DEVICE_FAULT, those of the driver.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_device_drain(gvmm_device *device);
+
+/**
+ * Finds the block behind an address. Takes no lock.
+ *
+ * State: changes none.
+ * Parameters: `device`; `address`, any; `out_block`, the block's handle (not a new one: do not destroy it for
+ * this call); `out_offset_bytes`, the bytes from the block's start to `address`.
+ * Statuses: NOT_MAPPED (no block with a handle lies there).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_device_find(gvmm_device *device,
+                             uint64_t address,
+                             gvmm_block **out_block,
+                             uint64_t *out_offset_bytes);
+
+/* ---- Streams and graphs of this library. ---- */
+
+/** A function that a stream calls. */
+typedef void (*gvmm_host_function)(void *user_data);
+
+/**
+ * Makes a stream of a device.
+ *
+ * State: after success the stream is idle and lives until `gvmm_stream_destroy`.
+ * Parameters: `device`; `out_stream`, the handle.
+ * Statuses: UNSUPPORTED (the driver has no streams of ours), OUT_OF_HOST_MEMORY.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_stream_create(gvmm_device *device, gvmm_stream **out_stream);
+
+/**
+ * Waits for what is enqueued on a stream and ends it; a capture under way is dropped. What
+ * `gvmm_stream_forget` does is done first.
+ *
+ * State: after success the handle is invalid. Not to be called by a function that runs on this stream.
+ * Parameters: `stream`.
+ * Statuses: STREAM_CAPTURING (someone must still wait for work before the capture: end the capture first).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_stream_destroy(gvmm_stream *stream);
+
+/**
+ * Waits until all that was enqueued on a stream has run.
+ *
+ * State: after success the stream is idle. Not to be called by a function that runs on this stream.
+ * Parameters: `stream`.
+ * Statuses: STREAM_CAPTURING, DEVICE_FAULT (a copy touched memory that it had no access to; the stream has
+ * stopped).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_stream_synchronize(gvmm_stream *stream);
+
+/**
+ * Enqueues a call of a function. On a capturing stream it becomes part of the graph and runs at each launch.
+ *
+ * State: `function` runs on a thread of ours once all before it on the stream has run.
+ * Parameters: `stream`; `function`, which may call this library but must not wait for its own stream, unwind
+ * or end the thread; `user_data`, handed to it, which must live until it has run (for a graph: until the graph
+ * is destroyed and its launches have run); may be NULL.
+ * Statuses: UNSUPPORTED (no GVMM_CAPABILITY_HOST_FUNCTIONS).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_stream_host_function(gvmm_stream *stream,
+                                      gvmm_host_function function,
+                                      void *user_data);
+
+/**
+ * Begins a capture: what is enqueued on the stream from here on is kept instead of run.
+ *
+ * State: before, the stream does not capture; after success it does.
+ * Parameters: `stream`.
+ * Statuses: STREAM_CAPTURING (it does already), UNSUPPORTED.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_stream_capture_begin(gvmm_stream *stream);
+
+/**
+ * Ends a capture and gives what it kept.
+ *
+ * State: before, the stream captures; after success it does not, and the graph lives until
+ * `gvmm_graph_destroy`.
+ * Parameters: `stream`; `out_graph`, the handle.
+ * Statuses: WRONG_STATE (it does not capture), UNSUPPORTED.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_stream_capture_end(gvmm_stream *stream, gvmm_graph **out_graph);
+
+/**
+ * Says whether a stream is being captured.
+ *
+ * State: changes none.
+ * Parameters: `device`; `stream`, a `gvmm_stream` or the vendor's own; `out_capturing`, 1 or 0.
+ * Statuses: INVALID_STREAM.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_stream_is_capturing(gvmm_device *device, void *stream, uint32_t *out_capturing);
+
+/**
+ * Tells the library that a vendor's stream is about to be destroyed: whoever must later wait for work on it
+ * has that recorded now.
+ *
+ * State: after success the library touches the stream no more, until it is given again.
+ * Parameters: `device`; `stream`, a `gvmm_stream` or the vendor's own.
+ * Statuses: INVALID_STREAM, STREAM_CAPTURING (something must be recorded and cannot be).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_stream_forget(gvmm_device *device,
+                               void *stream);
+
+/**
+ * Enqueues everything that a graph kept.
+ *
+ * State: changes none but the stream's queue. A graph may be launched any number of times.
+ * Parameters: `graph`; `stream`, of the same device.
+ * Statuses: STREAM_CAPTURING, INVALID_ARGUMENT (of another device).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_graph_launch(gvmm_graph *graph, gvmm_stream *stream);
+
+/**
+ * Gives up a graph; launches under way still finish.
+ *
+ * State: after success the handle is invalid.
+ * Parameters: `graph`.
+ * Statuses: none of its own.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_graph_destroy(gvmm_graph *graph);
+
+/* ---- Blocks: physical memory. ---- */
+
+/** Flag of `gvmm_block_adopt`: the native handle becomes ours and is released with the block. */
+#define GVMM_BLOCK_OWNED 1
+
+/** Flag of `gvmm_block_create`: the block can be exported. */
+#define GVMM_BLOCK_EXPORTABLE 2
+
+/** What a block is. */
+typedef struct gvmm_block_info {
+    /** `sizeof(gvmm_block_info)`. */
+    size_t struct_size;
+    /** Its size in bytes. */
+    uint64_t size_bytes;
+    /** A number that no other block of this process has or had. */
+    uint64_t allocation_id;
+    /** The driver's own handle (`CUmemGenericAllocationHandle` and the like). */
+    uint64_t native_handle;
+    /** The number of its device. */
+    uint32_t ordinal;
+    /** At how many places the caller has mapped it; mappings of bindings do not count. */
+    uint32_t mapping_count;
+} gvmm_block_info;
+
+/**
+ * Creates a block of device memory.
+ *
+ * State: after success the block lives until `gvmm_block_destroy`; it is not mapped.
+ * Parameters: `device`; `size_bytes`, a multiple of the device's granularity; `flags`, 0 or
+ * GVMM_BLOCK_EXPORTABLE; `out_block`, the handle.
+ * Statuses: INVALID_SIZE, INVALID_ARGUMENT (`flags`), OUT_OF_DEVICE_MEMORY, OUT_OF_FILE_DESCRIPTORS, UNSUPPORTED.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_block_create(gvmm_device *device,
+                              uint64_t size_bytes,
+                              uint32_t flags,
+                              gvmm_block **out_block);
+
+/**
+ * Makes a block of a native handle that the caller got from the driver.
+ *
+ * State: after success the block lives until `gvmm_block_destroy`. Without GVMM_BLOCK_OWNED the native handle
+ * stays the caller's, who keeps it until the block is destroyed and its last mapping is gone.
+ * Parameters: `device`; `native_handle`, the driver's; `size_bytes`, its size, a multiple of the granularity;
+ * `flags`, 0 or GVMM_BLOCK_OWNED; `out_block`, the handle.
+ * Statuses: INVALID_SIZE, INVALID_ARGUMENT (`flags`, or a native handle of 0), INVALID_HANDLE (the driver does not know
+ * the native handle, as far as it can tell).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_block_adopt(gvmm_device *device,
+                             uint64_t native_handle,
+                             uint64_t size_bytes,
+                             uint32_t flags,
+                             gvmm_block **out_block);
+
+/**
+ * Says what a block is.
+ *
+ * State: changes none.
+ * Parameters: `block`; `out_info`, whose `struct_size` is set.
+ * Statuses: UNKNOWN_VERSION.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_block_query(gvmm_block *block, gvmm_block_info *out_info);
+
+/**
+ * Gives up a block.
+ *
+ * State: after success the handle is invalid; the memory goes back with the last mapping that a binding or a
+ * retired place still has.
+ * Parameters: `block`.
+ * Statuses: IN_USE (the caller has it mapped, or an allocation owns it; nothing has changed).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_block_destroy(gvmm_block *block);
+
+/**
+ * Exports a block for another process.
+ *
+ * State: after success the descriptor is the caller's to close.
+ * Parameters: `block`, made with GVMM_BLOCK_EXPORTABLE; `out_fd`, a file descriptor, close-on-exec.
+ * Statuses: WRONG_STATE (not made exportable), UNSUPPORTED (no GVMM_CAPABILITY_SHARING), OUT_OF_FILE_DESCRIPTORS.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_block_export(gvmm_block *block,
+                              int *out_fd);
+
+/**
+ * Makes a block of a descriptor that another process, or this one, exported.
+ *
+ * State: after success the block lives until `gvmm_block_destroy`. The descriptor stays the caller's and may
+ * be closed.
+ * Parameters: `device`; `fd`; `size_bytes`, the block's size; `out_block`, the handle.
+ * Statuses: INVALID_ARGUMENT (`fd`), INVALID_SIZE, UNSUPPORTED, OUT_OF_FILE_DESCRIPTORS.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_block_import(gvmm_device *device,
+                              int fd,
+                              uint64_t size_bytes,
+                              gvmm_block **out_block);
+
+/* ---- Reservations: ranges of addresses, and what is mapped there. ---- */
+
+/** Access mode: nothing. */
+#define GVMM_ACCESS_NONE 0
+
+/** Access mode: reading. */
+#define GVMM_ACCESS_READ 1
+
+/** Access mode: reading and writing. */
+#define GVMM_ACCESS_READ_WRITE 3
+
+/** One line of an access list: what one device may do. */
+typedef struct gvmm_access {
+    /** The device's number. */
+    uint32_t device;
+    /** `GVMM_ACCESS_...`. */
+    uint32_t mode;
+} gvmm_access;
+
+/** How to reserve; all zero but `struct_size` is the default. */
+typedef struct gvmm_reserve_desc {
+    /** `sizeof(gvmm_reserve_desc)`. */
+    size_t struct_size;
+    /** Alignment of the range in bytes, a power of two; 0 or less than the granularity: the granularity. */
+    uint64_t alignment_bytes;
+    /** Who may do what with what is mapped there; may be NULL if the count is 0. */
+    const gvmm_access *access;
+    /** Number of elements; 0: the device itself, read and write. */
+    size_t access_count;
+    /** Distance of two elements in bytes. */
+    size_t access_stride_bytes;
+} gvmm_reserve_desc;
+
+/** One place of a remap. */
+typedef struct gvmm_remap_entry {
+    /** Where. */
+    gvmm_reservation *reservation;
+    /** The place's offset in it, in bytes, a multiple of the granularity. */
+    uint64_t offset_bytes;
+    /** What is to be mapped there, as a whole; NULL: nothing, what is there is unmapped. */
+    gvmm_block *block;
+} gvmm_remap_entry;
+
+/** What a remap did. */
+typedef struct gvmm_remap_report {
+    /** `sizeof(gvmm_remap_report)`. */
+    size_t struct_size;
+    /** Map calls to the driver. */
+    uint64_t map_calls;
+    /** Unmap calls to the driver. */
+    uint64_t unmap_calls;
+    /** Set-access calls to the driver. */
+    uint64_t set_access_calls;
+    /** Entries that were already as asked. */
+    uint64_t skipped_entries;
+    /** Bytes mapped. */
+    uint64_t mapped_bytes;
+    /** Bytes unmapped. */
+    uint64_t unmapped_bytes;
+    /** Nanoseconds spent waiting for streams. */
+    uint64_t wait_ns;
+    /** Nanoseconds spent in driver calls. */
+    uint64_t driver_ns;
+} gvmm_remap_report;
+
+/** What a reservation is. */
+typedef struct gvmm_reservation_info {
+    /** `sizeof(gvmm_reservation_info)`. */
+    size_t struct_size;
+    /** Its first address. */
+    uint64_t address;
+    /** Its size in bytes. */
+    uint64_t size_bytes;
+    /** How many of these bytes are mapped. */
+    uint64_t mapped_bytes;
+    /** How many blocks are mapped there. */
+    uint64_t mapping_count;
+} gvmm_reservation_info;
+
+/**
+ * Reserves a range of addresses.
+ *
+ * State: after success the range is the caller's until `gvmm_reservation_destroy`; nothing is mapped there.
+ * Parameters: `device`; `size_bytes`, a multiple of the granularity; `desc`, or NULL for the default;
+ * `out_reservation`, the handle; `out_address`, the range's first address.
+ * Statuses: INVALID_SIZE, MISALIGNED (`alignment_bytes` is no power of two), INVALID_ARGUMENT (an access mode),
+ * NO_DEVICE (in the access list), UNKNOWN_VERSION, OUT_OF_ADDRESS_SPACE, UNSUPPORTED.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_reserve(gvmm_device *device,
+                         uint64_t size_bytes,
+                         const gvmm_reserve_desc *desc,
+                         gvmm_reservation **out_reservation,
+                         uint64_t *out_address);
+
+/**
+ * Maps a whole block into a reservation. No access is given: `gvmm_reservation_set_access` does that, or use
+ * `gvmm_remap`, which gives the reservation's.
+ *
+ * State: before, nothing is mapped where the block will be. After success the reservation keeps the block's
+ * memory until it is unmapped, and destroying the block is IN_USE.
+ * Parameters: `reservation`; `offset_bytes`, a multiple of the granularity; `block`, of the same device.
+ * Statuses: MISALIGNED, OUT_OF_RANGE, ALREADY_MAPPED, INVALID_ARGUMENT (of another device), UNSUPPORTED (mapped
+ * elsewhere, and no GVMM_CAPABILITY_ALIASING), MAP_LIMIT.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_map(gvmm_reservation *reservation,
+                     uint64_t offset_bytes,
+                     gvmm_block *block);
+
+/**
+ * Changes what is mapped at any number of places, of one or several reservations, in one transaction: places
+ * that are as asked are skipped (by the block, not by its address), everything is unmapped before anything is
+ * mapped, access is set once over each contiguous changed range.
+ *
+ * State: after success every place is as its entry says and has its reservation's access. If a driver call
+ * fails, all is as before; if undoing that fails too, the status is RANGE_LOST: the entries concerned are
+ * unmapped, their blocks are still held, and the next remap there rebuilds them.
+ * Parameters: `device`; `entries`, `count` elements `stride_bytes` apart; `streams`, `stream_count` streams
+ * that the host waits for before the first unmap; if 0, the caller vouches that nothing running uses what is
+ * unmapped; `out_report`, what was done, or NULL.
+ * Statuses: as `gvmm_map`; INVALID_ARGUMENT (one place named twice, another device's reservation), PARTIAL_MAPPING,
+ * INVALID_STREAM, STREAM_CAPTURING, UNKNOWN_VERSION, RANGE_LOST; the last-error detail names the entry.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_remap(gvmm_device *device,
+                       const gvmm_remap_entry *entries,
+                       size_t count,
+                       size_t stride_bytes,
+                       void *const *streams,
+                       size_t stream_count,
+                       gvmm_remap_report *out_report);
+
+/**
+ * Defers the unmapping of mappings until streams have passed what is enqueued on them now.
+ *
+ * State: before, a block is mapped at each entry's offset. After success those places count as unmapped for the
+ * caller, while the streams still see the blocks; the driver's unmap follows once they have passed, at a later
+ * call. Mapping the same block at the same place again takes the mapping back without a driver call.
+ * Parameters: `device`; `entries`, `count` elements `stride_bytes` apart, of which `block` is ignored;
+ * `streams`, `stream_count` streams, none if 0: then the mappings may go at once.
+ * Statuses: NOT_MAPPED, INVALID_ARGUMENT (another device's reservation), INVALID_STREAM, STREAM_CAPTURING, UNKNOWN_VERSION (`stride_bytes`); the last-error detail
+ * names the entry.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_device_retire(gvmm_device *device,
+                               const gvmm_remap_entry *entries,
+                               size_t count,
+                               size_t stride_bytes,
+                               void *const *streams,
+                               size_t stream_count);
+
+/**
+ * Unmaps, at once: nothing running may use it.
+ *
+ * State: before, the range is exactly one or several whole mappings; after success it is unmapped.
+ * Parameters: `reservation`; `offset_bytes` and `size_bytes`, the range in it.
+ * Statuses: INVALID_SIZE, MISALIGNED, OUT_OF_RANGE, NOT_MAPPED, PARTIAL_MAPPING.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_reservation_unmap(gvmm_reservation *reservation,
+                                   uint64_t offset_bytes,
+                                   uint64_t size_bytes);
+
+/**
+ * Sets who may do what. On the whole reservation, the list becomes the reservation's own and is applied to all
+ * that is mapped, now and later; on exact mappings, it is for these until they are unmapped.
+ *
+ * State: after success the access is as listed.
+ * Parameters: `reservation`; `offset_bytes` and `size_bytes`, the whole or exact mappings; `access`, `count`
+ * elements `stride_bytes` apart; 0: the device itself, read and write.
+ * Statuses: INVALID_SIZE, MISALIGNED, OUT_OF_RANGE, NOT_MAPPED, PARTIAL_MAPPING, INVALID_ARGUMENT (a mode),
+ * NO_DEVICE, UNSUPPORTED, UNKNOWN_VERSION (`stride_bytes`).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_reservation_set_access(gvmm_reservation *reservation,
+                                        uint64_t offset_bytes,
+                                        uint64_t size_bytes,
+                                        const gvmm_access *access,
+                                        size_t count,
+                                        size_t stride_bytes);
+
+/**
+ * Says what a reservation is.
+ *
+ * State: changes none.
+ * Parameters: `reservation`; `out_info`, whose `struct_size` is set.
+ * Statuses: UNKNOWN_VERSION.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_reservation_query(gvmm_reservation *reservation,
+                                   gvmm_reservation_info *out_info);
+
+/**
+ * Gives a range of addresses back.
+ *
+ * State: before, nothing is mapped there. After success the handle is invalid; the addresses are free once
+ * what was retired there has been unmapped.
+ * Parameters: `reservation`.
+ * Statuses: IN_USE (something is mapped there; nothing has changed).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_reservation_destroy(gvmm_reservation *reservation);
+
+/* ---- Allocations: a block, a range, a mapping and access in one. ---- */
+
+/** What an allocation is. */
+typedef struct gvmm_allocation_info {
+    /** `sizeof(gvmm_allocation_info)`. */
+    size_t struct_size;
+    /** Its address. */
+    uint64_t address;
+    /** Its size in bytes, as asked for. */
+    uint64_t size_bytes;
+    /** Its block, which ends with the allocation; NULL for plain device memory. */
+    gvmm_block *block;
+} gvmm_allocation_info;
+
+/**
+ * Creates a block, reserves, maps and gives the device access, or undoes all of it.
+ *
+ * State: after success the memory is accessible until `gvmm_allocation_destroy`.
+ * Parameters: `device`; `size_bytes`, above 0, rounded up to the granularity; `out_allocation`, the handle;
+ * `out_address`, the memory's address.
+ * Statuses: INVALID_SIZE, OUT_OF_DEVICE_MEMORY, OUT_OF_ADDRESS_SPACE, MAP_LIMIT.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_allocation_create(gvmm_device *device,
+                                   uint64_t size_bytes,
+                                   gvmm_allocation **out_allocation,
+                                   uint64_t *out_address);
+
+/**
+ * Says what an allocation is.
+ *
+ * State: changes none.
+ * Parameters: `allocation`; `out_info`, whose `struct_size` is set. Its `block` is not a new handle.
+ * Statuses: UNKNOWN_VERSION.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_allocation_query(gvmm_allocation *allocation,
+                                  gvmm_allocation_info *out_info);
+
+/**
+ * Gives an allocation's memory and address back, at once: nothing running may use them.
+ *
+ * State: after success the handle is invalid, and its block's handle too; memory that a binding has mapped
+ * stays until that mapping goes.
+ * Parameters: `allocation`.
+ * Statuses: IN_USE (the caller has mapped its block elsewhere; nothing has changed).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_allocation_destroy(gvmm_allocation *allocation);
+
+/* ---- Copies. ---- */
+
+/** One slice of a copy. */
+typedef struct gvmm_copy_slice {
+    /** Device address to write to. */
+    uint64_t dst;
+    /** Device address to read from. */
+    uint64_t src;
+    /** How many bytes; 0 copies nothing. */
+    uint64_t size_bytes;
+} gvmm_copy_slice;
+
+/**
+ * Enqueues many copies, together where the device can (GVMM_CAPABILITY_JOINT_COPIES). Their order is free. On a
+ * capturing stream they become part of the graph.
+ *
+ * State: changes none but the stream's queue. Nothing to copy enqueues nothing.
+ * Parameters: `device`; `stream`, a `gvmm_stream` or the vendor's own; `slices`, `count` elements
+ * `stride_bytes` apart; `out_launches`, the number of launches that took, or NULL.
+ * Statuses: OVERLAP (a byte is written twice, or written and read), INVALID_ARGUMENT (address 0), OUT_OF_RANGE (past
+ * 2^64), INVALID_STREAM, UNKNOWN_VERSION (`stride_bytes`); the last-error detail names the slice. Memory without access shows later, as
+ * DEVICE_FAULT of the stream.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_shadow_copy(gvmm_device *device,
+                             void *stream,
+                             const gvmm_copy_slice *slices,
+                             size_t count,
+                             size_t stride_bytes,
+                             uint32_t *out_launches);
+
+/* ---- Bindings: the slots of one command buffer. ---- */
+
+/** Direction of a slot: the command buffer reads and writes it. It is copied in and back where it is copied. */
+#define GVMM_DIRECTION_IN_OUT 0
+
+/** Direction of a slot: it is only read, and never copied back. */
+#define GVMM_DIRECTION_IN 1
+
+/** Direction of a slot: each launch writes every byte of it, and it is never copied in. */
+#define GVMM_DIRECTION_OUT 2
+
+/** Flag of a slot: its buffer is registered with a collective; only the buffer's own address will do. */
+#define GVMM_SLOT_REGISTERED 1
+
+/** Flag of a slot: its buffer is memory that this library cannot map. */
+#define GVMM_SLOT_FOREIGN 2
+
+/** Memory space of a slot: the device's memory. */
+#define GVMM_MEMORY_SPACE_DEVICE 0
+
+/** Memory space of a slot: the host's memory, which is never mapped or copied. */
+#define GVMM_MEMORY_SPACE_HOST 1
+
+/** What a binding does with a slot: the command buffer has the buffer's own address. */
+#define GVMM_ACTION_BAKE 0
+
+/** What a binding does with a slot: an address of ours, remapped when the buffer changes. */
+#define GVMM_ACTION_MAP 1
+
+/** What a binding does with a slot: a shadow, copied in at begin and back at end. */
+#define GVMM_ACTION_COPY 2
+
+/** What a binding does with a slot: the executor changes the address. No binding of this version does. */
+#define GVMM_ACTION_PATCH 3
+
+/** Threshold: what `XLA_VMM_TMP_COPY_THRESHOLD` says, else automatic. */
+#define GVMM_THRESHOLD_DEFAULT 0
+
+/** Threshold: automatic, by `gvmm_compute_threshold` on the slots' sizes and the device's figures. */
+#define GVMM_THRESHOLD_AUTO 1
+
+/** Threshold: nothing is copied. */
+#define GVMM_THRESHOLD_OFF UINT64_MAX
+
+/** How a binding is to work; all zero but `struct_size` is the default. */
+typedef struct gvmm_binding_desc {
+    /** `sizeof(gvmm_binding_desc)`. */
+    size_t struct_size;
+    /** Slots of at most so many bytes are copied, larger ones mapped; or `GVMM_THRESHOLD_...`. */
+    uint64_t threshold_bytes;
+    /** Free device memory in bytes for the automatic threshold, equal on all ranks of a job; 0: not used. */
+    uint64_t free_bytes;
+    /** Who may do what in mappings and shadows; may be NULL if the count is 0. */
+    const gvmm_access *access;
+    /** Number of elements; 0: the device itself, read and write. */
+    size_t access_count;
+    /** Distance of two elements in bytes. */
+    size_t access_stride_bytes;
+} gvmm_binding_desc;
+
+/** One buffer that the command buffer uses. */
+typedef struct gvmm_slot {
+    /** How many bytes the command buffer uses, at least 1. */
+    uint64_t size_bytes;
+    /** `GVMM_DIRECTION_...`. */
+    uint32_t direction;
+    /** `GVMM_SLOT_...` bits. */
+    uint32_t flags;
+    /** The alignment of its address in bytes, a power of two; 0 is 256. */
+    uint64_t alignment_bytes;
+    /** `GVMM_MEMORY_SPACE_...`. */
+    uint32_t memory_space;
+    /** 0. */
+    uint32_t reserved;
+    /** A fixed address of the caller's own memory that the slot is copied to and from, or 0. */
+    uint64_t shadow_address;
+} gvmm_slot;
+
+/** What stands behind a slot in one step. */
+typedef struct gvmm_buffer {
+    /** Its address. */
+    uint64_t address;
+    /** Its size in bytes, at least the slot's. */
+    uint64_t size_bytes;
+    /**
+     * Without a block: a number that changes with each allocation, 0 meaning "always changed". With a block it
+     * is ignored.
+     */
+    uint64_t allocation_id;
+    /** The block that starts at `address` and holds all of the buffer, or NULL. */
+    gvmm_block *block;
+} gvmm_buffer;
+
+/** What a begin or an end did. */
+typedef struct gvmm_step_report {
+    /** `sizeof(gvmm_step_report)`. */
+    size_t struct_size;
+    /** The generation whose addresses are in force. */
+    uint64_t generation;
+    /** Slots whose buffer is another than in the step before. */
+    uint64_t changed_slots;
+    /** Slots remapped. */
+    uint64_t remapped_slots;
+    /** Slots copied. */
+    uint64_t copied_slots;
+    /** Bytes copied. */
+    uint64_t copied_bytes;
+    /** Launches of copies. */
+    uint64_t copy_launches;
+    /** Map calls to the driver. */
+    uint64_t map_calls;
+    /** Unmap calls to the driver. */
+    uint64_t unmap_calls;
+    /** Set-access calls to the driver. */
+    uint64_t set_access_calls;
+    /** Nanoseconds spent waiting on the host for the step before. */
+    uint64_t wait_ns;
+    /** Nanoseconds spent in driver calls. */
+    uint64_t driver_ns;
+    /** 1 where the host waited for the step before. */
+    uint32_t waited;
+    /** 0. */
+    uint32_t reserved;
+} gvmm_step_report;
+
+/**
+ * What a binding is and has done. Counts of calls: "setup" is up to and including the begin that started the
+ * first step; "total" is all.
+ */
+typedef struct gvmm_binding_info {
+    /** `sizeof(gvmm_binding_info)`. */
+    size_t struct_size;
+    /** The generation of its addresses; 0 before the first begin. */
+    uint64_t generation;
+    /** Number of slots. */
+    uint64_t slot_count;
+    /** Slots with GVMM_ACTION_BAKE. */
+    uint64_t baked_slots;
+    /** Slots with GVMM_ACTION_MAP. */
+    uint64_t mapped_slots;
+    /** Slots with GVMM_ACTION_COPY. */
+    uint64_t copied_slots;
+    /** The threshold in force, in bytes, or GVMM_THRESHOLD_OFF. */
+    uint64_t threshold_bytes;
+    /** Bytes of shadows that it asked for. */
+    uint64_t shadow_bytes;
+    /** How often begin said RECORD_AGAIN with new addresses. */
+    uint64_t record_again_count;
+    /** Setup: ranges reserved. */
+    uint64_t setup_reserve;
+    /** Setup: ranges freed. */
+    uint64_t setup_free;
+    /** Setup: blocks created. */
+    uint64_t setup_create;
+    /** Setup: blocks released. */
+    uint64_t setup_release;
+    /** Setup: blocks mapped. */
+    uint64_t setup_map;
+    /** Setup: mappings unmapped. */
+    uint64_t setup_unmap;
+    /** Setup: set-access calls. */
+    uint64_t setup_set_access;
+    /** Setup: launches of copies. */
+    uint64_t setup_copy_launches;
+    /** Setup: timeline writes. */
+    uint64_t setup_timeline_writes;
+    /** Total: ranges reserved. */
+    uint64_t total_reserve;
+    /** Total: ranges freed. */
+    uint64_t total_free;
+    /** Total: blocks created. */
+    uint64_t total_create;
+    /** Total: blocks released. */
+    uint64_t total_release;
+    /** Total: blocks mapped. */
+    uint64_t total_map;
+    /** Total: mappings unmapped. */
+    uint64_t total_unmap;
+    /** Total: set-access calls. */
+    uint64_t total_set_access;
+    /** Total: launches of copies. */
+    uint64_t total_copy_launches;
+    /** Total: timeline writes. */
+    uint64_t total_timeline_writes;
+} gvmm_binding_info;
+
+/**
+ * Computes the automatic threshold: the largest slot size that is worth copying instead of mapping. A pure
+ * function: the same numbers give the same answer, on every rank.
+ *
+ * State: needs none and changes none.
+ * Parameters: `size_bytes`, `count` sizes in bytes, in any order, 0 ignored; `bandwidth_bytes_per_s`,
+ * `free_bytes`, `total_bytes`, the device's figures, each 0 where unknown; `out_threshold_bytes`, in bytes, or
+ * GVMM_THRESHOLD_OFF where nothing is worth copying.
+ * Statuses: none of its own.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_compute_threshold(const uint64_t *size_bytes,
+                                   size_t count,
+                                   uint64_t bandwidth_bytes_per_s,
+                                   uint64_t free_bytes,
+                                   uint64_t total_bytes,
+                                   uint64_t *out_threshold_bytes);
+
+/**
+ * Creates a binding for a command buffer's slots. Nothing is laid out before the first begin.
+ *
+ * State: after success the binding lives until `gvmm_binding_destroy`; it has no addresses yet.
+ * Parameters: `device`; `desc`, or NULL for the default; `slots`, `count` elements `stride_bytes` apart, 0
+ * allowed; `out_binding`, the handle.
+ * Statuses: INVALID_SIZE (a slot of no bytes), INVALID_ARGUMENT (a direction, flag, memory space or access mode),
+ * MISALIGNED (an alignment is no power of two, or a shadow address does not have it), OUT_OF_RANGE and OVERLAP (shadow
+ * addresses), NO_DEVICE (in the access list), UNKNOWN_VERSION; the last-error detail names the slot.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_binding_create(gvmm_device *device,
+                                const gvmm_binding_desc *desc,
+                                const gvmm_slot *slots,
+                                size_t count,
+                                size_t stride_bytes,
+                                gvmm_binding **out_binding);
+
+/**
+ * Begins a step: puts this step's buffers behind the slots' addresses. Begin, the command buffer and end run on
+ * one stream.
+ *
+ * If the buffers can be served at the addresses of `generation`, the step starts (SUCCESS): copies in are
+ * enqueued, moved slots are remapped (only then may the host wait, for the step before). Otherwise the answer is
+ * RECORD_AGAIN, a success: the slots are laid out anew, the generation is raised, no step starts and nothing is
+ * enqueued; ask `gvmm_binding_addresses`, record the command buffer with those, and begin again.
+ *
+ * State: before, no step is begun. After SUCCESS one is, until end or abort. A buffer must live until the stream
+ * has passed end; then its block may be destroyed. The stream must live until the binding's next begin on
+ * another stream, its destruction, or `gvmm_stream_forget`. After a failure the old addresses are in force and
+ * no step is begun.
+ * Parameters: `binding`; `stream`, a `gvmm_stream` or the vendor's own; `buffers`, one for each slot, `count`
+ * elements `stride_bytes` apart; `generation`, the one whose addresses the caller recorded, 0 before the first;
+ * `out_report`, or NULL.
+ * Statuses: RECORD_AGAIN; WRONG_STATE (a step is begun), BUSY (another thread is in the binding), COUNT_MISMATCH,
+ * INVALID_SIZE (a buffer smaller than its slot), INVALID_HANDLE (a block), INVALID_ARGUMENT (address 0 where one is
+ * needed, a block of another device, a generation that was never given), ALIASED, INVALID_STREAM, STREAM_CAPTURING, the
+ * memory group, RANGE_LOST, UNKNOWN_VERSION; the last-error detail names the slot.
+ * Threads: externally synchronized; a second thread in the same binding gets BUSY.
+ */
+gvmm_status gvmm_binding_begin(gvmm_binding *binding,
+                               void *stream,
+                               const gvmm_buffer *buffers,
+                               size_t count,
+                               size_t stride_bytes,
+                               uint64_t generation,
+                               gvmm_step_report *out_report);
+
+/**
+ * Ends a step: enqueues the copies back, on the step's stream. Enqueues nothing where nothing is copied back.
+ *
+ * State: before, a step is begun; after success none is. After a failure it still is: end or abort it.
+ * Parameters: `binding`; `out_report`, or NULL.
+ * Statuses: WRONG_STATE (no step is begun), BUSY, UNKNOWN_VERSION, those of the driver.
+ * Threads: externally synchronized; a second thread in the same binding gets BUSY.
+ */
+gvmm_status gvmm_binding_end(gvmm_binding *binding,
+                             gvmm_step_report *out_report);
+
+/**
+ * Ends a step whose launch failed, without copying back.
+ *
+ * State: before, a step is begun; after success none is.
+ * Parameters: `binding`.
+ * Statuses: WRONG_STATE (no step is begun), BUSY.
+ * Threads: externally synchronized; a second thread in the same binding gets BUSY.
+ */
+gvmm_status gvmm_binding_abort(gvmm_binding *binding);
+
+/**
+ * Gives the slots' addresses, to be recorded into the command buffer.
+ *
+ * State: changes none.
+ * Parameters: `binding`; `out_addresses`, `count` addresses, one for each slot; `out_generation`, the
+ * generation to give to the next begin.
+ * Statuses: WRONG_STATE (nothing is laid out before the first begin), COUNT_MISMATCH, BUSY.
+ * Threads: externally synchronized; a second thread in the same binding gets BUSY.
+ */
+gvmm_status gvmm_binding_addresses(gvmm_binding *binding,
+                                   uint64_t *out_addresses,
+                                   size_t count,
+                                   uint64_t *out_generation);
+
+/**
+ * Says what the binding does with each slot.
+ *
+ * State: changes none.
+ * Parameters: `binding`; `out_actions`, `count` `GVMM_ACTION_...`, one for each slot.
+ * Statuses: WRONG_STATE (nothing is laid out before the first begin), COUNT_MISMATCH, BUSY.
+ * Threads: externally synchronized; a second thread in the same binding gets BUSY.
+ */
+gvmm_status gvmm_binding_actions(gvmm_binding *binding, uint32_t *out_actions, size_t count);
+
+/**
+ * Says what a binding is and has done.
+ *
+ * State: changes none.
+ * Parameters: `binding`; `out_info`, whose `struct_size` is set.
+ * Statuses: UNKNOWN_VERSION, BUSY.
+ * Threads: externally synchronized; a second thread in the same binding gets BUSY.
+ */
+gvmm_status gvmm_binding_query(gvmm_binding *binding, gvmm_binding_info *out_info);
+
+/**
+ * Unmaps what no step in flight uses, so that the blocks' memory can go back. The next begin maps again.
+ *
+ * State: the addresses stay.
+ * Parameters: `binding`; `out_unmapped`, the number of slots unmapped.
+ * Statuses: BUSY, STREAM_CAPTURING, those of the driver.
+ * Threads: externally synchronized; a second thread in the same binding gets BUSY.
+ */
+gvmm_status gvmm_binding_drop_idle(gvmm_binding *binding,
+                                   uint64_t *out_unmapped);
+
+/**
+ * Gives up a binding. Its addresses and shadows are freed once the last step that used them has passed.
+ *
+ * State: after success the handle is invalid. A step that is begun is aborted.
+ * Parameters: `binding`.
+ * Statuses: BUSY (another thread is inside it), STREAM_CAPTURING (the last step's stream is being captured).
+ * Threads: externally synchronized; a second thread in the same binding gets BUSY.
+ */
+gvmm_status gvmm_binding_destroy(gvmm_binding *binding);
+
+/* ---- The fault switch. ---- */
+
+/** Any call of the driver. */
+#define GVMM_CALL_ANY 0
+
+/** Driver call: reserve a range. */
+#define GVMM_CALL_RESERVE 1
+
+/** Driver call: free a range. */
+#define GVMM_CALL_FREE 2
+
+/** Driver call: create a block. */
+#define GVMM_CALL_CREATE 3
+
+/** Driver call: release a block. */
+#define GVMM_CALL_RELEASE 4
+
+/** Driver call: map. */
+#define GVMM_CALL_MAP 5
+
+/** Driver call: unmap. */
+#define GVMM_CALL_UNMAP 6
+
+/** Driver call: set access. */
+#define GVMM_CALL_SET_ACCESS 7
+
+/** Driver call: allocate plain memory. */
+#define GVMM_CALL_ALLOCATE 8
+
+/** Driver call: give plain memory back. */
+#define GVMM_CALL_DEALLOCATE 9
+
+/** Driver call: copy. */
+#define GVMM_CALL_COPY 10
+
+/** Driver call: make a timeline. */
+#define GVMM_CALL_TIMELINE_CREATE 11
+
+/** Driver call: give a timeline up. */
+#define GVMM_CALL_TIMELINE_DESTROY 12
+
+/** Driver call: enqueue a write of a timeline. */
+#define GVMM_CALL_TIMELINE_WRITE 13
+
+/** Driver call: read a timeline. */
+#define GVMM_CALL_TIMELINE_READ 14
+
+/** Driver call: wait for a timeline on the host. */
+#define GVMM_CALL_TIMELINE_WAIT 15
+
+/** Driver call: let a stream wait for a timeline. */
+#define GVMM_CALL_STREAM_WAIT 16
+
+/** Driver call: ask whether a stream captures. */
+#define GVMM_CALL_IS_CAPTURING 17
+
+/** Driver call: export a block. */
+#define GVMM_CALL_EXPORT 18
+
+/** Driver call: import a block. */
+#define GVMM_CALL_IMPORT 19
+
+/** Driver call: read the memory figures. */
+#define GVMM_CALL_MEMORY 20
+
+/**
+ * For tests: makes driver calls fail, without making them. It holds for all devices of the device's driver and
+ * replaces what was set before.
+ *
+ * State: after success the `nth` such call from now on fails, and the `count - 1` after it.
+ * Parameters: `device`; `call`, `GVMM_CALL_...`; `nth`, 1 being the next; `count`, how many fail in a row, 0:
+ * none, the switch is off; `status`, a `GVMM_ERROR_...` that they fail with.
+ * Statuses: INVALID_ARGUMENT (`call`, `status`, or `nth` 0 while `count` is not).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_device_fail_calls(gvmm_device *device,
+                                   uint32_t call,
+                                   uint64_t nth,
+                                   uint64_t count,
+                                   gvmm_status status);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* GVMM_H */

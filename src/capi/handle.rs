@@ -1,0 +1,438 @@
+//! Handles: keys that are looked up, never dereferenced.
+//!
+//! ```text
+//!  63    56 55            40 39          20 19           0
+//!  │ type  │ library copy   │ index        │ generation   │
+//! ```
+//!
+//! The type is above 0, so that no key is NULL or a user's address; the copy tells two loaded copies of this
+//! library apart; an index is used again with the next generation, and never once those are used up.
+//!
+//! Each slot of a table has a lock of its own, in a cache line of its own: threads that use different objects share
+//! nothing, and threads that use the same object share its lock's count (they are readers) as they would share the
+//! count of its `Arc`. Making and destroying take the table's lock of free indices.
+
+use crate::error::{Error, Kind, Operation, Result};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+const TYPE_SHIFT: u32 = 56;
+const COPY_SHIFT: u32 = 40;
+const INDEX_SHIFT: u32 = 20;
+const LAST_GENERATION: u64 = (1 << INDEX_SHIFT) - 1;
+const SEGMENT: usize = 1024;
+const SEGMENTS: usize = (1 << 20) / SEGMENT;
+
+/// A sort of object that C has handles of.
+pub(super) trait Noun: Sized + Send + Sync + 'static {
+    /// The type's number in a key, above 0 and below 128.
+    const TYPE: u64;
+    /// The C type.
+    type Handle;
+    /// Where they are kept.
+    fn table() -> &'static Table<Self>;
+}
+
+/// The number of this copy of the library: from the place that it was loaded at, which no two share.
+fn copy() -> u64 {
+    static HERE: u8 = 0;
+    ((&raw const HERE).addr() as u64 >> 12) & 0xffff
+}
+
+/// True where a value has the form of a key of type `N`, of this copy or another.
+pub(super) const fn has_type<N: Noun>(key: u64) -> bool {
+    key >> TYPE_SHIFT == N::TYPE
+}
+
+/// All objects of one sort.
+pub(super) struct Table<N> {
+    segments: [OnceLock<Box<[Slot<N>]>>; SEGMENTS],
+    free: Mutex<Free>,
+    /// Rises whenever a handle dies.
+    deaths: AtomicU64,
+}
+
+struct Free {
+    /// Indices to be used again, with the generation to use; the oldest first, so that all wear evenly.
+    again: VecDeque<(u64, u64)>,
+    /// The first index that was never used.
+    next: u64,
+}
+
+/// One index of a table.
+#[repr(align(64))]
+struct Slot<N> {
+    /// The key that is valid here, or 0.
+    key: AtomicU64,
+    object: RwLock<Option<Arc<Entry<N>>>>,
+}
+
+struct Entry<N> {
+    object: N,
+    poisoned: AtomicBool,
+}
+
+/// An object that a call uses: it stays until this is dropped, whatever becomes of the handle.
+pub(super) struct Ref<N>(Arc<Entry<N>>);
+
+impl<N> Deref for Ref<N> {
+    type Target = N;
+
+    fn deref(&self) -> &N {
+        &self.0.object
+    }
+}
+
+impl<N> Ref<N> {
+    /// The same object once more.
+    pub(super) fn share(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+
+    /// True where a defect left it half done.
+    pub(super) fn is_poisoned(&self) -> bool {
+        self.0.poisoned.load(Ordering::Relaxed)
+    }
+}
+
+fn invalid() -> Error {
+    Error::new(Kind::InvalidHandle, Operation::None, "the handle is stale, foreign or of another type")
+}
+
+impl<N: Noun> Table<N> {
+    /// An empty one.
+    pub(super) const fn new() -> Self {
+        Self {
+            segments: [const { OnceLock::new() }; SEGMENTS],
+            free: Mutex::new(Free { again: VecDeque::new(), next: 0 }),
+            deaths: AtomicU64::new(0),
+        }
+    }
+
+    /// A number that changes whenever a handle dies.
+    pub(super) fn epoch(&self) -> u64 {
+        self.deaths.load(Ordering::Acquire)
+    }
+
+    /// The place of a key, where it has the form of one of ours. The segment may not be there.
+    fn slot(&self, key: u64) -> Option<&Slot<N>> {
+        let prefix = (N::TYPE << (TYPE_SHIFT - COPY_SHIFT)) | copy();
+        let index = (key >> INDEX_SHIFT) as usize & ((1 << 20) - 1);
+        if key >> COPY_SHIFT != prefix {
+            return None;
+        }
+        self.segments[index / SEGMENT].get().map(|segment| &segment[index % SEGMENT])
+    }
+
+    /// True while `key` is valid. Takes no lock.
+    pub(super) fn is_live(&self, key: u64) -> bool {
+        self.slot(key).is_some_and(|slot| slot.key.load(Ordering::Acquire) == key)
+    }
+
+    fn get(&self, key: u64) -> Option<Ref<N>> {
+        let slot = self.slot(key)?;
+        let object = slot.object.read().unwrap_or_else(PoisonError::into_inner);
+        if slot.key.load(Ordering::Acquire) != key {
+            return None;
+        }
+        object.clone().map(Ref)
+    }
+
+    fn insert(&self, object: N) -> Result<u64> {
+        let (index, generation) = self.free_index()?;
+        let segment = self.segments[index as usize / SEGMENT].get_or_init(empty_segment);
+        let slot = &segment[index as usize % SEGMENT];
+        let key = (N::TYPE << TYPE_SHIFT) | (copy() << COPY_SHIFT) | (index << INDEX_SHIFT) | generation;
+        let entry = Arc::new(Entry { object, poisoned: AtomicBool::new(false) });
+        *slot.object.write().unwrap_or_else(PoisonError::into_inner) = Some(entry);
+        slot.key.store(key, Ordering::Release);
+        Ok(key)
+    }
+
+    fn free_index(&self) -> Result<(u64, u64)> {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        // Used again only when a stock is there, so that a stale handle's slot is not filled at once.
+        if let Some(again) = free.again.pop_front() {
+            return Ok(again);
+        }
+        if free.next as usize == SEGMENT * SEGMENTS {
+            let hint = "all 2^20 handles of this type are in use";
+            return Err(Error::new(Kind::OutOfHostMemory, Operation::Create, hint));
+        }
+        free.next += 1;
+        Ok((free.next - 1, 1))
+    }
+
+    /// Takes a handle out of use for as long as the answer lives.
+    fn leave(&'static self, key: u64) -> Option<Leaving<N>> {
+        let slot = self.slot(key)?;
+        // Only one thread wins; the others find the key gone.
+        slot.key.compare_exchange(key, 0, Ordering::AcqRel, Ordering::Acquire).ok()?;
+        self.deaths.fetch_add(1, Ordering::AcqRel);
+        let object = slot.object.read().unwrap_or_else(PoisonError::into_inner).clone();
+        Some(Leaving { table: self, key, object: Ref(object?), back: true })
+    }
+}
+
+fn empty_segment<N>() -> Box<[Slot<N>]> {
+    (0..SEGMENT).map(|_| Slot { key: AtomicU64::new(0), object: RwLock::new(None) }).collect()
+}
+
+/// A handle on its way out: dropped, it comes back; gone, it is invalid for ever. No lock is held meanwhile, so that
+/// destroying may wait.
+pub(super) struct Leaving<N: Noun> {
+    table: &'static Table<N>,
+    key: u64,
+    object: Ref<N>,
+    back: bool,
+}
+
+impl<N: Noun> Deref for Leaving<N> {
+    type Target = N;
+
+    fn deref(&self) -> &N {
+        &self.object
+    }
+}
+
+impl<N: Noun> Leaving<N> {
+    /// Ends the handle. The object is dropped with the last call that uses it, here if that is this one.
+    pub(super) fn gone(mut self) {
+        self.back = false;
+        let Some(slot) = self.table.slot(self.key) else { return };
+        drop(slot.object.write().unwrap_or_else(PoisonError::into_inner).take());
+        let (index, generation) = ((self.key >> INDEX_SHIFT) & ((1 << 20) - 1), self.key & LAST_GENERATION);
+        if generation < LAST_GENERATION {
+            let mut free = self.table.free.lock().unwrap_or_else(PoisonError::into_inner);
+            free.again.push_back((index, generation + 1));
+        }
+    }
+
+    /// True where a defect left the object half done.
+    pub(super) fn is_poisoned(&self) -> bool {
+        self.object.is_poisoned()
+    }
+}
+
+impl<N: Noun> Drop for Leaving<N> {
+    fn drop(&mut self) {
+        if let (true, Some(slot)) = (self.back, self.table.slot(self.key)) {
+            slot.key.store(self.key, Ordering::Release);
+        }
+    }
+}
+
+/// Gives an object a handle.
+pub(super) fn insert<N: Noun>(object: N) -> Result<*mut N::Handle> {
+    N::table().insert(object).map(to_pointer::<N>)
+}
+
+/// A key as C has it.
+pub(super) fn to_pointer<N: Noun>(key: u64) -> *mut N::Handle
+where
+    N::Handle: Sized,
+{
+    std::ptr::without_provenance_mut(key as usize)
+}
+
+/// A handle's key.
+pub(super) fn key<T>(handle: *mut T) -> u64 {
+    handle.addr() as u64
+}
+
+/// The object of a handle, for a call that uses it.
+pub(super) fn get<N: Noun>(handle: *mut N::Handle) -> Result<Ref<N>> {
+    let object = look_up::<N>(handle)?;
+    use_in_call(N::table(), key(handle));
+    Ok(object)
+}
+
+/// The same for elements of arrays and what a call does not change: a defect does not poison it.
+pub(super) fn look_up<N: Noun>(handle: *mut N::Handle) -> Result<Ref<N>> {
+    check_null(handle)?;
+    let object = N::table().get(key(handle)).ok_or_else(invalid)?;
+    if object.is_poisoned() {
+        let hint = "an earlier defect left it half done: destroy it";
+        return Err(Error::new(Kind::Poisoned, Operation::None, hint));
+    }
+    Ok(object)
+}
+
+/// Takes a handle out of use, to destroy its object (a poisoned one too).
+pub(super) fn leave<N: Noun>(handle: *mut N::Handle) -> Result<Leaving<N>> {
+    check_null(handle)?;
+    N::table().leave(key(handle)).ok_or_else(invalid)
+}
+
+fn check_null<T>(handle: *mut T) -> Result<()> {
+    if handle.is_null() {
+        Err(Error::new(Kind::NullPointer, Operation::None, "a handle is NULL"))
+    } else {
+        Ok(())
+    }
+}
+
+/// A table, whatever it holds.
+trait Poison: Sync {
+    fn poison(&self, key: u64);
+}
+
+impl<N: Noun> Poison for Table<N> {
+    fn poison(&self, key: u64) {
+        if let Some(object) = self.get(key) {
+            object.0.poisoned.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The objects that this thread's call uses. A call names a device, a stream and one object more at most; of the
+/// many that an array may name, a few: their device is among them.
+struct Used {
+    objects: [Option<(&'static dyn Poison, u64)>; 8],
+    count: usize,
+}
+
+thread_local! {
+    static USED: RefCell<Used> = const { RefCell::new(Used { objects: [None; 8], count: 0 }) };
+}
+
+fn use_in_call(table: &'static dyn Poison, key: u64) {
+    USED.with_borrow_mut(|used| {
+        if let Some(place) = used.objects.get_mut(used.count) {
+            *place = Some((table, key));
+            used.count += 1;
+        }
+    });
+}
+
+/// Forgets what the call before used.
+pub(super) fn begin_call() {
+    USED.with_borrow_mut(|used| used.count = 0);
+}
+
+/// Makes what this call used refuse further calls.
+#[cold]
+pub(super) fn poison_used() {
+    USED.with_borrow(|used| {
+        used.objects.iter().take(used.count).flatten().for_each(|(table, key)| table.poison(*key));
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Toy(u32);
+    struct CToy(());
+    static TOYS: Table<Toy> = Table::new();
+    impl Noun for Toy {
+        const TYPE: u64 = 100;
+        type Handle = CToy;
+        fn table() -> &'static Table<Self> {
+            &TOYS
+        }
+    }
+
+    struct Other(());
+    static OTHERS: Table<Other> = Table::new();
+    impl Noun for Other {
+        const TYPE: u64 = 101;
+        type Handle = CToy;
+        fn table() -> &'static Table<Self> {
+            &OTHERS
+        }
+    }
+
+    fn kind<T>(result: Result<T>) -> Option<Kind> {
+        result.err().map(|e| e.kind)
+    }
+
+    #[test]
+    fn a_handle_dies_once_and_a_call_keeps_its_object() {
+        let handle = insert(Toy(7)).expect("room");
+        let held = look_up::<Toy>(handle).expect("alive");
+        leave::<Toy>(handle).expect("alive").gone();
+        assert_eq!(held.0.object.0, 7);
+        assert_eq!(kind(look_up::<Toy>(handle)), Some(Kind::InvalidHandle));
+        assert_eq!(kind(leave::<Toy>(handle)), Some(Kind::InvalidHandle));
+        assert_eq!(kind(look_up::<Toy>(std::ptr::null_mut())), Some(Kind::NullPointer));
+    }
+
+    #[test]
+    fn a_handle_that_could_not_go_is_back() {
+        let handle = insert(Toy(1)).expect("room");
+        {
+            let leaving = leave::<Toy>(handle).expect("alive");
+            assert_eq!(leaving.0, 1);
+            assert_eq!(kind(look_up::<Toy>(handle)), Some(Kind::InvalidHandle), "on its way out");
+        }
+        assert!(look_up::<Toy>(handle).is_ok());
+        assert!(TOYS.is_live(key(handle)));
+    }
+
+    #[test]
+    fn foreign_keys_and_pointers_are_refused() {
+        let handle = insert(Toy(1)).expect("room");
+        assert_eq!(kind(look_up::<Other>(handle)), Some(Kind::InvalidHandle), "of another type");
+        for bit in 0..64 {
+            let bent = std::ptr::without_provenance_mut::<CToy>(handle.addr() ^ (1 << bit));
+            if !bent.is_null() && !TOYS.is_live(key(bent)) {
+                assert_eq!(kind(look_up::<Toy>(bent)), Some(Kind::InvalidHandle), "bit {bit}");
+            }
+        }
+        let local = 0_u64;
+        let pointer = std::ptr::from_ref(&local).cast_mut().cast::<CToy>();
+        assert_eq!(kind(look_up::<Toy>(pointer)), Some(Kind::InvalidHandle));
+    }
+
+    #[test]
+    fn a_used_up_index_is_never_used_again() {
+        let table: &'static Table<Other> = Box::leak(Box::new(Table::new()));
+        table.free.lock().expect("free").again.push_back((0, LAST_GENERATION));
+        table.free.lock().expect("free").next = 1;
+        let last = table.insert(Other(())).expect("room");
+        assert_eq!(last & LAST_GENERATION, LAST_GENERATION);
+        table.leave(last).expect("alive").gone();
+        let next = table.insert(Other(())).expect("room");
+        assert_eq!((next >> INDEX_SHIFT) & 0xf_ffff, 1, "another index");
+    }
+
+    #[test]
+    fn a_full_table_says_so() {
+        let table: &'static Table<Other> = Box::leak(Box::new(Table::new()));
+        table.free.lock().expect("free").next = 1 << 20;
+        assert_eq!(kind(table.insert(Other(()))), Some(Kind::OutOfHostMemory));
+    }
+
+    #[test]
+    fn a_panic_poisons_what_the_call_used_and_nothing_else() {
+        let (used, unused) = (insert(Toy(1)).expect("room"), insert(Toy(2)).expect("room"));
+        let status = crate::capi::entry::entry(Operation::Bind, || -> Result<()> {
+            get::<Toy>(used)?;
+            panic!("half done");
+        });
+        assert_eq!(status, crate::capi::status::GVMM_ERROR_INTERNAL);
+        assert_eq!(kind(look_up::<Toy>(used)), Some(Kind::Poisoned));
+        assert!(look_up::<Toy>(unused).is_ok());
+        assert!(leave::<Toy>(used).expect("can be destroyed").is_poisoned());
+    }
+
+    #[test]
+    fn many_threads_make_and_end_handles() {
+        std::thread::scope(|scope| {
+            for n in 0..8 {
+                scope.spawn(move || {
+                    for i in 0..2000 {
+                        let handle = insert(Toy(n * 10_000 + i)).expect("room");
+                        assert_eq!(look_up::<Toy>(handle).expect("alive").0.object.0, n * 10_000 + i);
+                        leave::<Toy>(handle).expect("alive").gone();
+                        assert!(look_up::<Toy>(handle).is_err());
+                    }
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,183 @@
+//! A binding: the slots of one command buffer, and the addresses that they keep.
+
+use super::buffers::Buffers;
+use super::engine::Engine;
+use super::layout::Place;
+use super::report::{BindingInfo, Outcome, StepReport};
+use super::settings;
+use super::slot::{Action, Slot, validate};
+use super::threshold::{Threshold, compute_threshold};
+use crate::driver::{Access, Stream};
+use crate::error::{Error, Kind, Operation, Result};
+use crate::units::{ByteSize, DevicePtr};
+use crate::vm::Device;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+/// How a binding is to serve its slots.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// Up to which size slots are copied.
+    pub threshold: Threshold,
+    /// A figure of free memory for the automatic threshold, in bytes, the same on all ranks; none is not known.
+    pub free: Option<ByteSize>,
+    /// Who may do what in windows and shadows; empty is the device itself, reading and writing.
+    pub access: Vec<Access>,
+}
+
+/// The slots of one command buffer. Calls may come from any thread, one at a time: a second one meanwhile is told
+/// [`Busy`](crate::error::Kind::Busy).
+///
+/// A stream given to [`begin`](Self::begin) must stay alive until a step has started on another stream, until the
+/// binding is destroyed, or until [`Device::forget_stream`].
+#[derive(Debug)]
+pub struct Binding {
+    /// Held across driver calls: it is only ever tried, so nobody waits for it.
+    engine: Mutex<Engine>,
+}
+
+impl Binding {
+    /// A binding of `slots`; nothing is laid out before the first begin.
+    ///
+    /// # Errors
+    /// The kinds for a bad slot, with its entry: `InvalidSize` (no bytes), `InvalidArgument`, `Misaligned`,
+    /// `OutOfRange`, `Overlap` (shadow addresses).
+    pub fn new(device: &Arc<Device>, slots: Vec<Slot>, options: Options) -> Result<Self> {
+        validate(&slots)?;
+        let threshold = resolve(device, &slots, &options);
+        Ok(Self { engine: Mutex::new(Engine::new(Arc::clone(device), slots, options, threshold)) })
+    }
+
+    /// Begins a step with this step's `buffers` on `stream`. `generation` is the one whose addresses the caller
+    /// recorded, 0 before the first.
+    ///
+    /// Where the buffers can be served at that generation's addresses, the step starts: changed windows are
+    /// remapped (which waits on the host for the previous step), shadows are copied in, and a begin on another
+    /// stream than the last waits for that one by an event. Otherwise the binding is laid out anew for these
+    /// buffers, the generation rises, and the answer is [`Outcome::RecordAgain`]; a begin with an old generation
+    /// gets the same answer and changes nothing.
+    ///
+    /// # Errors
+    /// `Busy`, `WrongState` (a step is in progress), `CountMismatch`, `InvalidArgument` (NULL where an address is
+    /// needed, a generation that was never given), `InvalidSize` (a buffer smaller than its slot), `Aliased`, what
+    /// [`Buffers::block`] says, `StreamCapturing`, and whatever driver calls fail with. After a failure the state
+    /// is as before, and the same begin may be tried again.
+    pub fn begin(
+        &self,
+        stream: Stream,
+        buffers: &impl Buffers,
+        generation: u64,
+    ) -> Result<(Outcome, StepReport)> {
+        self.enter(Operation::Begin)?.begin(stream, buffers, generation)
+    }
+
+    /// Ends the step: copies out what its launch wrote to shadows, and enqueues nothing where that is nothing.
+    ///
+    /// # Errors
+    /// `Busy`, `WrongState` (no step is in progress), and what copying fails with; the step then still is in
+    /// progress, to be ended or aborted.
+    pub fn end(&self) -> Result<StepReport> {
+        self.enter(Operation::End)?.end()
+    }
+
+    /// Ends a step whose launch failed: nothing is copied out.
+    ///
+    /// # Errors
+    /// `Busy`, `WrongState` (no step is in progress).
+    pub fn abort(&self) -> Result<()> {
+        self.enter(Operation::End)?.abort()
+    }
+
+    /// Writes each slot's address, and gives the generation that they belong to.
+    ///
+    /// # Errors
+    /// `Busy`, `WrongState` (nothing is laid out yet), `CountMismatch`.
+    pub fn addresses(&self, out: &mut [DevicePtr]) -> Result<u64> {
+        let engine = self.enter(Operation::Query)?;
+        write_each(&engine, out, |place| place.address)?;
+        Ok(engine.generation)
+    }
+
+    /// Writes how each slot is served.
+    ///
+    /// # Errors
+    /// `Busy`, `WrongState` (nothing is laid out yet), `CountMismatch`.
+    pub fn actions(&self, out: &mut [Action]) -> Result<()> {
+        write_each(&*self.enter(Operation::Query)?, out, |place| place.action)
+    }
+
+    /// What the binding is now.
+    ///
+    /// # Errors
+    /// `Busy`.
+    pub fn info(&self) -> Result<BindingInfo> {
+        Ok(self.enter(Operation::Query)?.info())
+    }
+
+    /// Unmaps the windows that no step in flight uses, and says how many; the layout and its addresses stay, and
+    /// the next begin maps again.
+    ///
+    /// # Errors
+    /// `Busy`, `StreamCapturing`, and what unmapping fails with.
+    pub fn drop_idle(&self) -> Result<u64> {
+        self.enter(Operation::Retire)?.drop_idle()
+    }
+
+    /// Ends the binding: its share of the budget is given back now, its memory once the last step has passed. Every
+    /// later call is `WrongState`. Dropping a binding does the same, and can only log a failure.
+    ///
+    /// # Errors
+    /// `Busy`, `StreamCapturing` (the last step's stream is being captured), and what recording an event fails
+    /// with; the binding then is as before.
+    pub fn destroy(&self) -> Result<()> {
+        self.enter(Operation::Destroy)?.destroy(false)
+    }
+
+    /// The engine, for one thread at a time.
+    fn enter(&self, operation: Operation) -> Result<MutexGuard<'_, Engine>> {
+        match self.engine.try_lock() {
+            Ok(engine) if engine.destroyed => Err(DESTROYED.during(operation)),
+            Ok(engine) => Ok(engine),
+            Err(TryLockError::WouldBlock) => Err(BUSY.during(operation)),
+            Err(TryLockError::Poisoned(_)) => Err(POISONED.during(operation)),
+        }
+    }
+}
+
+impl Drop for Binding {
+    fn drop(&mut self) {
+        let engine = self.engine.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Err(e) = engine.destroy(true) {
+            log::warn!("a binding could not be destroyed cleanly: {e}");
+        }
+    }
+}
+
+/// The threshold that slots and options ask for; the device's budget may lower it.
+fn resolve(device: &Device, slots: &[Slot], options: &Options) -> Threshold {
+    let asked = match options.threshold {
+        Threshold::DEFAULT => settings::default_threshold(),
+        asked => asked,
+    };
+    if asked != Threshold::AUTO {
+        return asked;
+    }
+    let sizes: Vec<ByteSize> = slots.iter().filter(|slot| slot.may_copy()).map(|slot| slot.bytes).collect();
+    let info = device.info();
+    compute_threshold(&sizes, info.bandwidth, options.free.unwrap_or_default(), info.total)
+}
+
+/// Writes one value a slot.
+fn write_each<T>(engine: &Engine, out: &mut [T], value: impl Fn(&Place) -> T) -> Result<()> {
+    let Some(layout) = &engine.layout else { return Err(NO_LAYOUT) };
+    if out.len() != layout.places.len() {
+        return Err(Error::new(Kind::CountMismatch, Operation::Query, "one element is needed for each slot"));
+    }
+    out.iter_mut().zip(&layout.places).for_each(|(out, place)| *out = value(place));
+    Ok(())
+}
+
+const BUSY: Error = Error::new(Kind::Busy, Operation::Bind, "another thread is inside this binding");
+const DESTROYED: Error = Error::new(Kind::WrongState, Operation::Bind, "the binding was destroyed");
+const POISONED: Error = Error::new(Kind::Poisoned, Operation::Bind, "a defect left this binding half done");
+const NO_LAYOUT: Error =
+    Error::new(Kind::WrongState, Operation::Query, "nothing is laid out before the first begin");

@@ -1,0 +1,243 @@
+//! The state of a binding, and what is done to it under its lock.
+
+use super::binding::Options;
+use super::buffers::Buffer;
+use super::ids::Ids;
+use super::layout::Layout;
+use super::report::{BindingInfo, StepReport};
+use super::shadow::Booking;
+use super::slot::{Action, Slot};
+use super::threshold::Threshold;
+use crate::driver::Stream;
+use crate::error::{Error, Kind, Operation, Result};
+use crate::units::ByteSize;
+use crate::vm::{Block, CallCounts, Device, Mark, calls};
+use std::sync::{Arc, Weak};
+
+/// Everything that changes in a binding.
+#[derive(Debug)]
+pub(super) struct Engine {
+    pub(super) device: Arc<Device>,
+    pub(super) slots: Vec<Slot>,
+    pub(super) options: Options,
+    /// As computed from the slots; the booking may lower it.
+    pub(super) threshold: Threshold,
+    /// The share of the device's budget, from the first layout on.
+    pub(super) booking: Option<Booking>,
+    /// The layout in force, from the first begin on.
+    pub(super) layout: Option<Layout>,
+    /// Which layout it is.
+    pub(super) generation: u64,
+    /// What the layout serves.
+    pub(super) served: Vec<Buffer>,
+    /// The caller's epoch when blocks were last asked for.
+    pub(super) epoch: u64,
+    /// The largest window that each slot needed so far: a slot that goes back and forth between two sizes is laid
+    /// out anew once.
+    pub(super) windows: Vec<ByteSize>,
+    /// True where windows do not hold what `served` says: every one is mapped anew in the next step.
+    pub(super) unsure: bool,
+    /// The stream of the step in progress.
+    pub(super) step: Option<Stream>,
+    /// Behind the last step that was begun and is over.
+    pub(super) last: Option<Arc<Mark>>,
+    /// What remains of earlier layouts.
+    pub(super) retired: Vec<Retired>,
+    pub(super) destroyed: bool,
+    pub(super) tally: Tally,
+    pub(super) scratch: Scratch,
+}
+
+/// An earlier layout whose memory waits for its last step.
+#[derive(Debug)]
+pub(super) struct Retired {
+    /// Dead once the memory is gone.
+    token: Weak<()>,
+    mark: Arc<Mark>,
+}
+
+/// What a binding has counted.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    total: CallCounts,
+    /// The total at the first started step.
+    setup: Option<CallCounts>,
+    pub(super) record_agains: u64,
+}
+
+/// Kept between steps so that a step allocates nothing.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    /// Slots to be looked at in this step.
+    pub(super) suspects: Vec<u32>,
+    /// Windows that must hold another block.
+    pub(super) moves: Vec<(u32, Arc<Block>)>,
+    pub(super) ids: Ids,
+}
+
+impl Engine {
+    pub(super) fn new(device: Arc<Device>, slots: Vec<Slot>, options: Options, threshold: Threshold) -> Self {
+        let count = slots.len();
+        Self {
+            device,
+            slots,
+            options,
+            threshold,
+            booking: None,
+            layout: None,
+            generation: 0,
+            served: vec![Buffer::default(); count],
+            epoch: 0,
+            windows: vec![ByteSize::ZERO; count],
+            unsure: false,
+            step: None,
+            last: None,
+            retired: Vec::new(),
+            destroyed: false,
+            tally: Tally::default(),
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// Runs `work` and counts its driver calls, those of a failure too; a report gets them and their times.
+    pub(super) fn counted(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<StepReport>,
+    ) -> Result<StepReport> {
+        let (counts, times) = (calls::thread_counts(), calls::thread_times());
+        let result = work(self);
+        let made = calls::thread_counts().minus(counts);
+        self.tally.total = self.tally.total.plus(made);
+        let now = calls::thread_times();
+        result.map(|report| StepReport {
+            calls: made,
+            wait_time: now.waited.saturating_sub(times.waited),
+            driver_time: now.driver.saturating_sub(times.driver),
+            ..report
+        })
+    }
+
+    /// Notes that a step started.
+    pub(super) fn note_start(&mut self) {
+        self.tally.setup.get_or_insert(self.tally.total);
+    }
+
+    /// Makes `last` a mark behind everything on `stream`. One that nobody has recorded yet will do: recorded
+    /// later, it lies behind this step too.
+    pub(super) fn mark(&mut self, stream: Stream) {
+        let fits = |mark: &Arc<Mark>| mark.stream() == stream && !mark.is_recorded();
+        if !self.last.as_ref().is_some_and(fits) {
+            self.last = Some(self.device.mark(stream));
+        }
+    }
+
+    /// Gives up what remains of earlier layouts and has passed. Their events are recorded now, not when they were
+    /// laid out anew: that enqueues nothing.
+    pub(super) fn collect(&mut self) {
+        if self.retired.is_empty() {
+            return;
+        }
+        if let Err(e) = self.record_retired() {
+            log::debug!("what earlier layouts leave waits: {e}");
+        }
+        self.device.collect();
+        self.retired.retain(|retired| retired.token.strong_count() > 0);
+    }
+
+    fn record_retired(&self) -> Result<()> {
+        self.retired.iter().try_for_each(|retired| retired.mark.record())
+    }
+
+    /// Lets `layout` go once the last step that used it has passed.
+    pub(super) fn retire(&mut self, layout: Layout) {
+        let mark = self.last.as_ref().filter(|_| layout.is_in_use()).map(Arc::clone);
+        let token = Arc::new(());
+        if let Some(mark) = &mark {
+            self.retired.push(Retired { token: Arc::downgrade(&token), mark: Arc::clone(mark) });
+        }
+        self.device.retire_value(Box::new(layout.into_remains(token)), mark.into_iter().collect());
+    }
+
+    /// Unmaps what no step in flight uses.
+    pub(super) fn drop_idle(&mut self) -> Result<u64> {
+        self.collect();
+        let entries = self.layout.as_ref().map(Layout::emptying).unwrap_or_default();
+        if self.step.is_some() || entries.is_empty() || !self.is_idle()? {
+            return Ok(0);
+        }
+        let device = Arc::clone(&self.device);
+        self.counted(|engine| {
+            engine.unsure = true;
+            device.remap(&entries, &[])?;
+            if let Some(layout) = &mut engine.layout {
+                layout.held.iter_mut().for_each(|held| *held = None);
+                layout.used = false;
+            }
+            Ok(StepReport::default())
+        })?;
+        Ok(entries.len() as u64)
+    }
+
+    /// True where the last step has passed. A stream that is idle still needs a moment to say so.
+    fn is_idle(&self) -> Result<bool> {
+        const TRIES: u32 = 100;
+        let Some(mark) = &self.last else { return Ok(true) };
+        mark.record()?;
+        for _ in 0..TRIES {
+            if mark.passed()? {
+                return Ok(true);
+            }
+            std::thread::sleep(std::time::Duration::from_micros(500));
+        }
+        Ok(false)
+    }
+
+    /// Ends the binding; with `force`, whatever recording the event says.
+    pub(super) fn destroy(&mut self, force: bool) -> Result<()> {
+        if self.destroyed {
+            return Ok(());
+        }
+        if let Some(stream) = self.step {
+            self.mark(stream);
+        }
+        // From here on the caller may destroy the stream, so the events are recorded now.
+        if let Err(e) = self.record_retired().and_then(|()| self.record_last()) {
+            if !force {
+                return Err(e.during(Operation::Destroy));
+            }
+            log::warn!("a binding's memory waits for the device to be drained: {e}");
+        }
+        (self.destroyed, self.step, self.booking) = (true, None, None);
+        if let Some(layout) = self.layout.take() {
+            self.retire(layout);
+        }
+        Ok(())
+    }
+
+    /// Records the last step's event, if the layout in force must wait for it.
+    fn record_last(&self) -> Result<()> {
+        let in_use = self.layout.as_ref().is_some_and(Layout::is_in_use);
+        self.last.as_ref().filter(|_| in_use).map_or(Ok(()), |mark| mark.record())
+    }
+
+    pub(super) fn info(&self) -> BindingInfo {
+        let count = |action| self.layout.as_ref().map_or(0, |layout| layout.count(action));
+        BindingInfo {
+            generation: self.generation,
+            slots: self.slots.len() as u64,
+            baked: count(Action::BAKE),
+            mapped: count(Action::MAP),
+            copied: count(Action::COPY),
+            threshold: self.booking.as_ref().map_or(self.threshold, Booking::threshold),
+            shadow_bytes: self.booking.as_ref().map_or(ByteSize::ZERO, Booking::bytes),
+            setup: self.tally.setup.unwrap_or(self.tally.total),
+            total: self.tally.total,
+            record_agains: self.tally.record_agains,
+        }
+    }
+}
+
+/// A failure of begin.
+pub(super) const fn refused(kind: Kind, hint: &'static str) -> Error {
+    Error::new(kind, Operation::Begin, hint)
+}

@@ -1,0 +1,148 @@
+//! Lays a binding out anew for a step's buffers. The old layout stays in force until the new one stands.
+
+use super::buffers::{Buffer, Buffers};
+use super::engine::{Engine, refused};
+use super::layout::Layout;
+use super::plan::{Plan, choose, place};
+use super::report::StepReport;
+use super::review::{Review, checked, is_mappable, needs_address};
+use super::shadow::{Arena, Booking};
+use super::slot::{Action, Slot};
+use crate::driver::Capabilities;
+use crate::error::{Error, Kind, Result};
+use crate::units::{ByteSize, Granularity};
+use crate::vm::{Block, RemapEntry};
+use std::sync::Arc;
+
+/// What the buffers of one step offer.
+struct Offer {
+    blocks: Vec<Option<Arc<Block>>>,
+    mappable: Vec<bool>,
+    /// What each slot's window must have, if it gets one.
+    windows: Vec<ByteSize>,
+}
+
+impl Engine {
+    /// Makes a layout for `buffers`, puts it in force and raises the generation.
+    pub(super) fn lay_out(&mut self, buffers: &impl Buffers, review: Review) -> Result<StepReport> {
+        let offer = self.offer(buffers)?;
+        // Booked once: the same threshold holds for all later layouts. A failure gives it back.
+        let fresh = if self.booking.is_none() { Some(self.book()) } else { None };
+        let plan = self.plan(&offer, buffers, fresh.as_ref())?;
+        let (device, access) = (Arc::clone(&self.device), &self.options.access);
+        let mut layout = Layout::build(&device, &self.slots, &plan, &offer.windows, access)?;
+        let (entries, waited) = self.entries(&mut layout, &offer, buffers)?;
+        let remapped_slots = layout.count(Action::MAP);
+        if let Err(e) = device.remap(&entries, &[]) {
+            self.unsure |= e.kind == Kind::RangeLost;
+            return Err(blame(e, entries.len() - remapped_slots as usize, &layout));
+        }
+        self.booking = self.booking.take().or(fresh);
+        self.put_in_force(layout, offer, buffers, review);
+        Ok(StepReport { changed_slots: review.changed, remapped_slots, waited, ..StepReport::default() })
+    }
+
+    fn put_in_force(&mut self, layout: Layout, offer: Offer, buffers: &impl Buffers, review: Review) {
+        if let Some(old) = self.layout.replace(layout) {
+            self.retire(old);
+        }
+        self.generation += 1;
+        (self.windows, self.epoch, self.unsure) = (offer.windows, review.epoch, false);
+        self.served.iter_mut().enumerate().for_each(|(i, served)| *served = buffers.get(i));
+    }
+
+    /// Checks all buffers and says which can be mapped.
+    fn offer(&mut self, buffers: &impl Buffers) -> Result<Offer> {
+        let count = self.slots.len();
+        let mut offer = Offer {
+            blocks: Vec::with_capacity(count),
+            mappable: Vec::with_capacity(count),
+            windows: self.windows.clone(),
+        };
+        for (i, slot) in self.slots.iter().enumerate() {
+            let buffer = buffers.get(i);
+            let block = checked(&self.device, slot, buffers, i, &buffer)?;
+            let mappable = block.as_ref().is_some_and(|b| is_mappable(&self.device, slot, &buffer, b));
+            if let Some(block) = block.as_ref().filter(|_| mappable) {
+                offer.windows[i] = offer.windows[i].max(block.size());
+            }
+            offer.mappable.push(mappable);
+            offer.blocks.push(block);
+        }
+        if !self.device.capabilities().has(Capabilities::ALIASING) {
+            self.scratch.ids.check(&self.slots, |i| buffers.get(i), |twin| offer.mappable[twin] = false)?;
+        }
+        Ok(offer)
+    }
+
+    /// Books the binding's share of the device's shadows.
+    fn book(&self) -> Booking {
+        let sizes: Vec<ByteSize> = self.slots.iter().filter(|s| s.may_copy()).map(|s| s.bytes).collect();
+        Arena::of(&self.device).book(&self.device, &sizes, self.threshold)
+    }
+
+    fn plan(&self, offer: &Offer, buffers: &impl Buffers, fresh: Option<&Booking>) -> Result<Plan> {
+        let booking = self.booking.as_ref().or(fresh);
+        let threshold = booking.map_or(self.threshold, Booking::threshold);
+        let actions = choose(&self.slots, &offer.mappable, threshold);
+        for (i, (slot, action)) in self.slots.iter().zip(&actions).enumerate() {
+            check_address(slot, *action, &buffers.get(i), i)?;
+        }
+        place(&self.slots, actions, &offer.windows, self.device.granularity())
+    }
+
+    /// What maps the new layout's windows. Without aliasing a block must leave its old window first, and the step
+    /// that may still use it is waited for.
+    fn entries(
+        &self,
+        layout: &mut Layout,
+        offer: &Offer,
+        buffers: &impl Buffers,
+    ) -> Result<(Vec<RemapEntry>, bool)> {
+        let (mut entries, mut waited) = (Vec::new(), false);
+        let aliases = self.device.capabilities().has(Capabilities::ALIASING);
+        if let Some(old) = self.layout.as_ref().filter(|_| !aliases) {
+            entries = old.emptying();
+            waited = !entries.is_empty() && self.wait_for_last(old)?;
+        }
+        for (i, slot) in self.slots.iter().enumerate() {
+            layout.point(i, slot, &buffers.get(i));
+            if let Some(entry) = layout.entry(i, offer.blocks[i].clone()) {
+                layout.held[i] = entry.block.clone();
+                entries.push(entry);
+            }
+        }
+        Ok((entries, waited))
+    }
+
+    /// Waits on the host for the last step, where it may use what `layout` has mapped.
+    pub(super) fn wait_for_last(&self, layout: &Layout) -> Result<bool> {
+        match self.last.as_ref().filter(|_| layout.used) {
+            Some(mark) => mark.wait().map(|()| true),
+            None => Ok(false),
+        }
+    }
+}
+
+/// The failure of a remap whose first `emptied` entries emptied old windows, blaming the slot.
+fn blame(e: Error, emptied: usize, layout: &Layout) -> Error {
+    let window = e.entry.and_then(|at| (at as usize).checked_sub(emptied));
+    Error { entry: window.and_then(|at| layout.mapped().nth(at)).map(|i| i as u64), ..e }
+}
+
+/// Checks a buffer whose own address is baked or copied from.
+fn check_address(slot: &Slot, action: Action, buffer: &Buffer, i: usize) -> Result<()> {
+    if action == Action::MAP {
+        return Ok(());
+    }
+    needs_address(buffer, i)?;
+    match Granularity::new(slot.alignment) {
+        Some(wanted) if action == Action::BAKE && !buffer.address.is_aligned(wanted) => {
+            Err(MISALIGNED.at(buffer.address, buffer.bytes).entry(i as u64))
+        }
+        _ => Ok(()),
+    }
+}
+
+const MISALIGNED: Error =
+    refused(Kind::Misaligned, "a slot that is baked needs a buffer that is aligned as it asks");

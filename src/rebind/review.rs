@@ -1,0 +1,149 @@
+//! Looks at a step's buffers: what changed, and can the layout in force serve them?
+
+use super::buffers::{Buffer, Buffers};
+use super::engine::{Engine, refused};
+use super::layout::Layout;
+use super::slot::{Action, Slot};
+use crate::driver::Capabilities;
+use crate::error::{Error, Kind, Operation, Result};
+use crate::vm::{Block, Device};
+use std::sync::Arc;
+
+/// What a step's buffers are to the layout in force.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Review {
+    /// Slots whose buffers differ from those served.
+    pub(super) changed: u64,
+    /// The caller's epoch.
+    pub(super) epoch: u64,
+    /// True where an allocation is another one.
+    new_ids: bool,
+}
+
+impl Engine {
+    /// Compares the buffers with those served and lists the slots that need a look. Most steps end here, so this
+    /// touches two arrays and nothing else.
+    pub(super) fn scan(&mut self, buffers: &impl Buffers) -> Review {
+        let epoch = buffers.epoch();
+        let all = self.layout.is_none() || self.unsure;
+        let handles = epoch != self.epoch;
+        let mut review = Review { changed: 0, epoch, new_ids: false };
+        let suspects = &mut self.scratch.suspects;
+        suspects.clear();
+        for (i, served) in self.served.iter().enumerate() {
+            let buffer = buffers.get(i);
+            let same = buffer == *served;
+            if same && buffer.id != 0 && !all && !(handles && buffer.has_block) {
+                continue;
+            }
+            review.changed += u64::from(!same || buffer.id == 0);
+            review.new_ids |= buffer.id != served.id || buffer.has_block != served.has_block;
+            suspects.push(i as u32);
+        }
+        review
+    }
+
+    /// Checks the suspects, and says whether the layout in force can serve them; `moves` then are the windows that
+    /// must hold another block.
+    pub(super) fn examine(&mut self, buffers: &impl Buffers, review: Review) -> Result<bool> {
+        self.scratch.moves.clear();
+        let Self { device, slots, layout, scratch, unsure, .. } = self;
+        let mut fits = layout.is_some();
+        for &suspect in &scratch.suspects {
+            let i = suspect as usize;
+            let buffer = buffers.get(i);
+            let block = checked(device, &slots[i], buffers, i, &buffer)?;
+            let Some(layout) = layout.as_ref().filter(|_| fits) else { continue };
+            match layout.places[i].action {
+                Action::MAP => {
+                    match block.filter(|b| fits_window(device, layout, &slots[i], i, &buffer, b)) {
+                        Some(block) if *unsure || !holds(layout, i, &block) => {
+                            scratch.moves.push((suspect, block))
+                        }
+                        Some(_) => {}
+                        None => fits = false,
+                    }
+                }
+                Action::COPY => needs_address(&buffer, i)?,
+                _ => fits = buffer.address == layout.places[i].address,
+            }
+        }
+        if review.new_ids {
+            fits &= self.check_sharing(buffers)?;
+        }
+        Ok(fits)
+    }
+
+    /// Checks that no written allocation is shared, and says whether the layout in force can serve what is.
+    fn check_sharing(&mut self, buffers: &impl Buffers) -> Result<bool> {
+        let Self { device, slots, layout, scratch, .. } = self;
+        let aliases = device.capabilities().has(Capabilities::ALIASING);
+        let mut fits = true;
+        let mapped = |i: usize| layout.as_ref().is_some_and(|l| l.places[i].action == Action::MAP);
+        scratch.ids.check(slots, |i| buffers.get(i), |twin| fits &= aliases || !mapped(twin))?;
+        Ok(fits)
+    }
+}
+
+/// Checks one buffer against its slot, and gives its block where it has one.
+pub(super) fn checked(
+    device: &Device,
+    slot: &Slot,
+    buffers: &impl Buffers,
+    i: usize,
+    buffer: &Buffer,
+) -> Result<Option<Arc<Block>>> {
+    if buffer.bytes < slot.bytes {
+        return Err(TOO_SMALL.at(buffer.address, buffer.bytes).entry(i as u64));
+    }
+    if !buffer.has_block {
+        return Ok(None);
+    }
+    let block = buffers.block(i).map_err(|e| e.during(Operation::Begin).entry(i as u64))?;
+    if !block.belongs_to(device) {
+        return Err(OTHER_DEVICE.entry(i as u64));
+    }
+    if block.size() < slot.bytes {
+        return Err(TOO_SMALL.at(buffer.address, block.size()).entry(i as u64));
+    }
+    Ok(Some(block))
+}
+
+/// True where a window of ours may show `block` in place of `buffer`: the device maps, and the buffer is the whole
+/// block. An address that nobody knows is taken to be where its block begins.
+pub(super) fn is_mappable(device: &Device, slot: &Slot, buffer: &Buffer, block: &Block) -> bool {
+    let has = |capability| device.capabilities().has(capability);
+    if !slot.may_map() || !has(Capabilities::VIRTUAL_MEMORY) {
+        return false;
+    }
+    if buffer.address.is_null() {
+        return has(Capabilities::ALIASING) || block.caller_mappings() == 0;
+    }
+    let begins_there = |found: crate::vm::Found| found.block == block.id() && found.offset.is_zero();
+    has(Capabilities::ALIASING) && device.find(buffer.address).is_none_or(begins_there)
+}
+
+/// The failure of a slot that needs its buffer's address and has none.
+pub(super) fn needs_address(buffer: &Buffer, i: usize) -> Result<()> {
+    if buffer.address.is_null() { Err(NO_ADDRESS.entry(i as u64)) } else { Ok(()) }
+}
+
+fn fits_window(
+    device: &Device,
+    layout: &Layout,
+    slot: &Slot,
+    i: usize,
+    buffer: &Buffer,
+    block: &Block,
+) -> bool {
+    block.size() <= layout.places[i].window && is_mappable(device, slot, buffer, block)
+}
+
+fn holds(layout: &Layout, i: usize, block: &Block) -> bool {
+    layout.held[i].as_ref().is_some_and(|held| held.id() == block.id())
+}
+
+const TOO_SMALL: Error = refused(Kind::InvalidSize, "the buffer is smaller than its slot");
+const OTHER_DEVICE: Error = refused(Kind::InvalidArgument, "the block is another device's");
+const NO_ADDRESS: Error =
+    refused(Kind::InvalidArgument, "a slot that is baked or copied needs its buffer's address");

@@ -1,0 +1,388 @@
+//! A device and everything that is asked of it.
+
+use super::access;
+use super::calls::{self, Calls};
+use super::cleanup::{Leftover, log_failure};
+use super::copy;
+use super::entries;
+use super::shared::Shared;
+use super::{Allocation, Block, BlockId, CallCounts, Mark, Owner, Reservation};
+use crate::driver::{
+    Access, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, MemoryInfo, NativeBlock, Ordinal,
+    Stream,
+};
+use crate::error::{Error, Kind, Operation, Result};
+use crate::units::{ByteSize, DevicePtr, Granularity};
+use std::any::{Any, TypeId};
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// One device. Everything may be called from any thread.
+///
+/// Blocks and reservations do not keep it open: hold it for as long as anything is retired. Dropping it waits for
+/// what is retired (best effort, logged); blocks and reservations that outlive it still clean up after themselves.
+pub struct Device {
+    shared: Arc<Shared>,
+    extensions: Mutex<Vec<(TypeId, Arc<dyn Any + Send + Sync>)>>,
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device").field("ordinal", &self.ordinal()).field("info", self.info()).finish()
+    }
+}
+
+/// What lies at an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// The block that is mapped there.
+    pub block: BlockId,
+    /// The block's tag, 0 where none was set.
+    pub tag: u64,
+    /// Where the mapping starts.
+    pub start: DevicePtr,
+    /// How many bytes it has.
+    pub size: ByteSize,
+    /// How far into it the address lies.
+    pub offset: ByteSize,
+}
+
+/// One entry of a remap: what shall be mapped at a place.
+#[derive(Clone, Debug)]
+pub struct RemapEntry {
+    /// The reservation.
+    pub reservation: Arc<Reservation>,
+    /// The offset in it.
+    pub offset: ByteSize,
+    /// The block to be mapped there, or none to unmap what is.
+    pub block: Option<Arc<Block>>,
+}
+
+/// One entry of a retire: the mapping that starts at a place.
+#[derive(Clone, Debug)]
+pub struct RetireEntry {
+    /// The reservation.
+    pub reservation: Arc<Reservation>,
+    /// The offset in it at which the mapping starts.
+    pub offset: ByteSize,
+}
+
+/// What a remap did.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct RemapReport {
+    /// Its driver calls.
+    pub calls: CallCounts,
+    /// Entries that needed no driver call.
+    pub skipped: u64,
+    /// Bytes newly mapped.
+    pub mapped_bytes: ByteSize,
+    /// Bytes unmapped.
+    pub unmapped_bytes: ByteSize,
+    /// Waiting on the host for streams.
+    pub waited: Duration,
+    /// Time in driver calls, without that.
+    pub driver_time: Duration,
+}
+
+impl Device {
+    /// Opens a device.
+    ///
+    /// # Errors
+    /// `NoDevice`, and the driver's.
+    pub fn open(driver: Arc<dyn Driver>, ordinal: Ordinal) -> Result<Arc<Self>> {
+        if ordinal.0 >= driver.device_count() {
+            let hint = "the driver has fewer devices";
+            return Err(Error::new(Kind::NoDevice, Operation::Open, hint));
+        }
+        let info = driver.device_info(ordinal)?;
+        let shared = Shared::new(Calls::new(driver, ordinal, info.capabilities), info);
+        let device = Arc::new(Self { shared, extensions: Mutex::default() });
+        // It was made just now, so the cell is empty.
+        let _ = device.shared.device.set(Arc::downgrade(&device));
+        Ok(device)
+    }
+
+    /// Its driver. Calls made there directly are not counted.
+    pub fn driver(&self) -> &Arc<dyn Driver> {
+        self.shared.calls.driver()
+    }
+
+    /// Its number.
+    pub fn ordinal(&self) -> Ordinal {
+        self.shared.calls.ordinal()
+    }
+
+    /// What it is.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.shared.info
+    }
+
+    /// The smallest unit that it maps.
+    pub fn granularity(&self) -> Granularity {
+        self.info().granularity
+    }
+
+    /// What it can do.
+    pub fn capabilities(&self) -> Capabilities {
+        self.info().capabilities
+    }
+
+    /// Its memory now.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn memory(&self) -> Result<MemoryInfo> {
+        self.driver().memory(self.ordinal())
+    }
+
+    /// The driver calls made for it since it was opened, by all threads.
+    pub fn counters(&self) -> CallCounts {
+        self.shared.calls.totals()
+    }
+
+    /// Makes a block. When memory is used up, what is retired is waited for, and it is tried once more.
+    ///
+    /// # Errors
+    /// `InvalidSize` for 0 or what is no multiple of the granularity, `Unsupported` without virtual memory (or
+    /// sharing, for an exportable one), and the driver's.
+    pub fn create_block(&self, size: ByteSize, options: CreateOptions) -> Result<Arc<Block>> {
+        let granularity = self.check_size(Operation::Create, size)?;
+        if options.exportable {
+            let hint = "this device cannot share blocks";
+            self.shared.require(Capabilities::SHARING, Operation::Create, hint)?;
+        }
+        self.shared.collect();
+        let native = self.shared.with_room(|| self.shared.calls.create(size, options))?;
+        Ok(Block::new(&self.shared, native, size, granularity, true))
+    }
+
+    /// Takes a block that somebody else made; with `owned`, dropping it releases it.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for handle 0, `InvalidSize`, `Unsupported`, and the driver's check.
+    pub fn adopt_block(&self, native: NativeBlock, size: ByteSize, owned: bool) -> Result<Arc<Block>> {
+        if native.0 == 0 {
+            return Err(Error::new(Kind::InvalidArgument, Operation::Create, "the native handle is 0"));
+        }
+        let granularity = self.check_size(Operation::Create, size)?;
+        self.shared.calls.check_native(native, size)?;
+        Ok(Block::new(&self.shared, native, size, granularity, owned))
+    }
+
+    /// Imports a block that another process exported.
+    ///
+    /// # Errors
+    /// `InvalidSize`, `Unsupported`, and the driver's.
+    pub fn import_block(&self, fd: BorrowedFd<'_>, size: ByteSize) -> Result<Arc<Block>> {
+        let granularity = self.check_size(Operation::Share, size)?;
+        self.shared.require(Capabilities::SHARING, Operation::Share, "this device cannot share blocks")?;
+        self.shared.collect();
+        let native = self.shared.with_room(|| self.shared.calls.import(fd, size))?;
+        Ok(Block::new(&self.shared, native, size, granularity, true))
+    }
+
+    /// Reserves addresses; an alignment below the granularity counts as the granularity. The access list is what
+    /// mappings get by remap (an empty one: this device, read and write).
+    ///
+    /// # Errors
+    /// `InvalidSize`, `InvalidArgument` and `NoDevice` for the list, `Unsupported` without virtual memory, and the
+    /// driver's, after what is retired was waited for and it was tried once more.
+    pub fn reserve(
+        &self,
+        size: ByteSize,
+        alignment: Option<Granularity>,
+        access: &[Access],
+        owner: Owner,
+    ) -> Result<Arc<Reservation>> {
+        let granularity = self.check_size(Operation::Reserve, size)?;
+        let list = access::normalize(&self.shared.calls, Operation::Reserve, access)?;
+        let alignment = alignment.map_or(granularity, |alignment| alignment.max(granularity));
+        self.shared.collect();
+        let range = self.shared.with_room(|| self.shared.calls.reserve(size, alignment))?;
+        Ok(Reservation::new(&self.shared, range, list, owner))
+    }
+
+    /// Memory with an address and access, rounded up to granules; plain device memory without virtual memory.
+    ///
+    /// # Errors
+    /// `InvalidSize` for 0 or too much, `Unsupported` for a list with other devices where there is no virtual
+    /// memory, and those of [`Self::create_block`] and [`Self::reserve`].
+    pub fn allocate(&self, size: ByteSize, access: &[Access], owner: Owner) -> Result<Arc<Allocation>> {
+        if !self.capabilities().has(Capabilities::VIRTUAL_MEMORY) {
+            return Allocation::plain(&self.shared, size, access);
+        }
+        if size.is_zero() {
+            return Err(Error::new(Kind::InvalidSize, Operation::Allocate, "the size is 0"));
+        }
+        let granularity = self.shared.calls.granularity(size)?;
+        let Some(size) = granularity.round_up(size) else {
+            return Err(Error::new(Kind::InvalidSize, Operation::Allocate, "the size is too large").of(size));
+        };
+        Allocation::mapped(self, size, access, owner)
+    }
+
+    /// Makes each place hold the block that its entry names, as one transaction over all reservations named.
+    ///
+    /// What holds the right block with the right access is skipped (an entry with no block where nothing is
+    /// mapped, too). All unmaps come before the first map; before the first unmap the host waits for the streams
+    /// in `wait_for` (none: the caller vouches that nothing uses what is unmapped). A retired mapping of the same
+    /// block at the same place comes back into use; another one in the way is waited for. Access is set once over
+    /// each contiguous changed range, or as the device's capabilities allow. Lost mappings of the reservations
+    /// named are rebuilt.
+    ///
+    /// # Errors
+    /// With the entry to blame: `InvalidArgument` (another device's reservation or block, a place named twice),
+    /// `Misaligned`, `OutOfRange`, `AlreadyMapped` (two mappings would overlap), `PartialMapping`, `Unsupported`
+    /// (a block would be mapped twice without aliasing). `StreamCapturing`. The driver's: then everything is as
+    /// before, or, where that failed too, `RangeLost`.
+    pub fn remap(&self, entries: &[RemapEntry], wait_for: &[Stream]) -> Result<RemapReport> {
+        let (before, times) = (calls::thread_counts(), calls::thread_times());
+        let done = self.shared.with_room(|| entries::remap(&self.shared, entries, wait_for))?;
+        let (after, now) = (calls::thread_counts(), calls::thread_times());
+        self.shared.collect();
+        Ok(RemapReport {
+            calls: after.minus(before),
+            skipped: done.skipped,
+            mapped_bytes: ByteSize(done.mapped),
+            unmapped_bytes: ByteSize(done.unmapped),
+            waited: now.waited.saturating_sub(times.waited),
+            driver_time: now.driver.saturating_sub(times.driver),
+        })
+    }
+
+    /// Unmaps the mappings named once the streams in `after` have passed what is enqueued on them now (one
+    /// timeline write a stream). Until then they hold their blocks and addresses; [`Self::find`] and callers no
+    /// longer see them. With no stream, they are unmapped at once.
+    ///
+    /// # Errors
+    /// With the entry to blame: `InvalidArgument`, `NotMapped`. `StreamCapturing`. Nothing has changed then.
+    pub fn retire(&self, entries: &[RetireEntry], after: &[Stream]) -> Result<()> {
+        self.shared.collect();
+        let garbage = entries::retire(&self.shared, entries, after)?;
+        drop(garbage);
+        if after.is_empty() {
+            self.shared.collect();
+        }
+        Ok(())
+    }
+
+    /// Drops `value` once all marks have passed: at once where they have. Marks are not recorded for it: whoever
+    /// wants that before the next [`Self::drain`] records them. The value is dropped by any later call of this
+    /// layer, on any thread, with none of its locks held: its `Drop` must not take a lock that its owner holds
+    /// while calling here.
+    pub fn retire_value(&self, value: Box<dyn Send>, marks: Vec<Arc<Mark>>) {
+        self.shared.queue.push_value(&self.shared, marks.into(), value);
+        self.shared.collect();
+    }
+
+    /// Unmaps and drops what was retired and has passed, tries failed clean-up again, and says how many things
+    /// went. Never blocks.
+    pub fn collect(&self) -> usize {
+        self.shared.collect()
+    }
+
+    /// Records all marks that retired things wait for, waits, and collects.
+    ///
+    /// # Errors
+    /// The first failure; everything else was collected all the same.
+    pub fn drain(&self) -> Result<()> {
+        self.shared.drain()
+    }
+
+    /// Copies slices on a stream of this device and says how many launches that took. No slice (of more than 0
+    /// bytes) is no driver call.
+    ///
+    /// # Errors
+    /// With the slice to blame as the entry: `InvalidArgument` for NULL, `OutOfRange` for a range that wraps,
+    /// `Overlap` where a destination overlaps another slice. And the driver's.
+    pub fn shadow_copy(&self, stream: Stream, slices: &[CopySlice]) -> Result<u32> {
+        if !copy::check(slices)? {
+            return Ok(0);
+        }
+        self.shared.calls.copy(stream, slices)
+    }
+
+    /// What is mapped at an address; takes no lock.
+    pub fn find(&self, address: DevicePtr) -> Option<Found> {
+        self.shared.registry.find(address)
+    }
+
+    /// A mark behind everything that is enqueued on `stream` now; nothing is enqueued for it.
+    pub fn mark(&self, stream: Stream) -> Arc<Mark> {
+        self.shared.clocks.mark(stream)
+    }
+
+    /// Records the stream's marks that somebody holds, and forgets the stream: call it before the stream is
+    /// destroyed.
+    ///
+    /// # Errors
+    /// As [`Mark::record`]; the stream is then still known.
+    pub fn forget_stream(&self, stream: Stream) -> Result<()> {
+        self.shared.clocks.forget(stream)
+    }
+
+    /// The one `T` of this device, made on first use; it goes with the device.
+    pub fn extension<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
+        let mut extensions = self.extensions.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = TypeId::of::<T>();
+        let known = extensions.iter().find(|(known, _)| *known == id).map(|(_, value)| Arc::clone(value));
+        if let Some(value) = known.and_then(|value| value.downcast::<T>().ok()) {
+            return value;
+        }
+        let value = Arc::new(T::default());
+        extensions.push((id, Arc::<T>::clone(&value)));
+        value
+    }
+
+    pub(crate) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Checks a size and gives what it must be, and is, a multiple of.
+    fn check_size(&self, operation: Operation, size: ByteSize) -> Result<Granularity> {
+        self.shared.require(Capabilities::VIRTUAL_MEMORY, operation, "this device has no virtual memory")?;
+        if size.is_zero() {
+            return Err(Error::new(Kind::InvalidSize, operation, "the size is 0"));
+        }
+        let granularity = self.shared.calls.granularity(size)?;
+        if !granularity.divides(size) {
+            let hint = "the size is no multiple of the granularity";
+            return Err(Error::new(Kind::InvalidSize, operation, hint).of(size));
+        }
+        Ok(granularity)
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let extensions = std::mem::take(self.extensions.get_mut().unwrap_or_else(PoisonError::into_inner));
+        drop(extensions);
+        // Values that go may retire more.
+        let mut result = self.shared.drain();
+        for _ in 0..8 {
+            if result.is_err() || self.shared.queue.len() == 0 {
+                break;
+            }
+            result = self.shared.drain();
+        }
+        log_failure("closing a device: draining what is retired", result);
+        if let Err(e) = result
+            && self.shared.queue.len() > 0
+        {
+            if matches!(e.kind, Kind::InvalidStream | Kind::DeviceLost | Kind::DeviceFault) {
+                // Nothing runs there any more.
+                let garbage = self.shared.queue.force(&self.shared);
+                self.shared.bury(garbage);
+            } else {
+                // A stream that cannot be waited for may still use them.
+                log::error!("closing a device: {} retired things stay mapped", self.shared.queue.len());
+            }
+        }
+        for timeline in self.shared.clocks.close() {
+            self.shared.keep(Leftover::Timeline(timeline));
+        }
+        self.shared.collect();
+    }
+}

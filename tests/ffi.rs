@@ -1,0 +1,59 @@
+//! C and C++ programs against the header and the built library: plain, under the address and undefined-behaviour
+//! sanitizers, and under valgrind. `GVMM_NO_SKIP=1` makes a missing tool a failure.
+
+#[path = "ffi/golden.rs"]
+mod golden;
+#[path = "ffi/toolbox.rs"]
+mod toolbox;
+
+use toolbox::{Mode, check, root};
+
+/// Every program with its modes, each a test.
+macro_rules! programs {
+    ($($name:ident $file:literal),* $(,)?) => {
+        const FILES: &[&str] = &[$($file),*];
+        $(mod $name {
+            use super::{Mode, check};
+            #[test]
+            fn plain() {
+                check($file, Mode::Plain);
+            }
+            #[test]
+            fn sanitized() {
+                check($file, Mode::Sanitized);
+            }
+            #[test]
+            fn valgrind() {
+                check($file, Mode::Valgrind);
+            }
+        })*
+    };
+}
+
+programs! {
+    sizes "sizes.c",
+    handles "handles.c",
+    steps "steps.c",
+    nulls "nulls.c",
+    versions "versions.c",
+    threads "threads.c",
+    faults "faults.c",
+    logs "logs.c",
+    forks "forks.c",
+    copies "copies.c",
+    reload "reload.c",
+    pending "pending.c",
+    cplusplus "cplusplus.cc",
+}
+
+/// Programs that need more than being run; `golden` and the proofs below run them.
+const OTHERS: &[&str] = &["statuses.c", "proof_address.c", "proof_undefined.c", "proof_valgrind.c"];
+
+#[test]
+fn every_program_is_listed() {
+    for entry in std::fs::read_dir(root().join("ffi_tests")).expect("ffi_tests") {
+        let name = entry.expect("an entry").file_name().into_string().expect("a name");
+        let program = name.ends_with(".c") || name.ends_with(".cc");
+        assert!(!program || FILES.contains(&&*name) || OTHERS.contains(&&*name), "{name} is not run");
+    }
+}

@@ -1,0 +1,106 @@
+//! `include/gvmm.h` is what cbindgen makes of `src/capi`. `GVMM_BLESS=1` writes it.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// The files of `src/capi`, each a section of the header, in order: a type comes before its uses.
+const FILES: [&str; 13] = [
+    "version",
+    "status",
+    "types",
+    "last_error",
+    "log",
+    "device",
+    "stream",
+    "block",
+    "reservation",
+    "allocation",
+    "copy",
+    "binding",
+    "testing",
+];
+
+fn source(file: &str) -> PathBuf {
+    root().join("src/capi").join(file).with_extension("rs")
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The introduction, the sections, and what makes it a header for C and C++.
+fn generate() -> String {
+    let mut header = String::from(include_str!("../src/capi/introduction.h"));
+    let version = gvmm::capi::version::VERSION;
+    let _ = write!(
+        header,
+        "\n#ifndef GVMM_H\n#define GVMM_H\n\n#include <stddef.h>\n#include <stdint.h>\n\n\
+         /** The header's version: major * 1,000,000 + minor * 1,000 + patch. */\n\
+         #define GVMM_VERSION_NUMBER {version}\n\n#ifdef __cplusplus\nextern \"C\" {{\n#endif\n"
+    );
+    for file in FILES {
+        header.push_str(&section(file));
+    }
+    assert!(header.is_ascii(), "a comment has a character that an old compiler may not read");
+    header.push_str("\n#ifdef __cplusplus\n}\n#endif\n\n#endif /* GVMM_H */\n");
+    header
+}
+
+fn section(file: &str) -> String {
+    let text = std::fs::read_to_string(source(file)).expect("a source file");
+    let title = text.lines().next().and_then(|line| line.strip_prefix("//! ")).expect("a title");
+    let mut config = cbindgen::Config::from_file(root().join("cbindgen.toml")).expect("cbindgen.toml");
+    // Else a type that no function of its own file uses would be left out.
+    let structs = text.lines().filter_map(|line| line.strip_prefix("pub struct "));
+    config.export.include =
+        structs.map(|rest| rest.split([' ', '(']).next().unwrap_or(rest).into()).collect();
+    let builder = cbindgen::Builder::new().with_config(config).with_src(source(file));
+    let mut bytes = Vec::new();
+    builder.generate().expect("cbindgen reads src/capi").write(&mut bytes);
+    let made = String::from_utf8(bytes).expect("UTF-8");
+    format!("\n/* ---- {title} ---- */\n\n{}", tidy(&made))
+}
+
+/// One-line comments on one line, and types by their plain names.
+fn tidy(made: &str) -> String {
+    let lines: Vec<&str> = made.lines().collect();
+    let (mut out, mut i) = (String::new(), 0);
+    while i < lines.len() {
+        if let [open, text, close, ..] = lines[i..]
+            && open.trim() == "/**"
+            && close.trim() == "*/"
+        {
+            let indent = &open[..open.len() - 3];
+            let _ = writeln!(out, "{indent}/** {} */", text.trim().trim_start_matches('*').trim());
+            i += 3;
+        } else {
+            let plain = !lines[i].starts_with("typedef struct");
+            let line = if plain { lines[i].replace("struct gvmm_", "gvmm_") } else { lines[i].to_string() };
+            let _ = writeln!(out, "{line}");
+            i += 1;
+        }
+    }
+    out
+}
+
+#[test]
+fn the_header_is_what_the_source_says() {
+    let path = root().join("include/gvmm.h");
+    let made = generate();
+    if std::env::var_os("GVMM_BLESS").is_some() {
+        std::fs::write(&path, &made).expect("writes the header");
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(made == committed, "include/gvmm.h is stale: GVMM_BLESS=1 cargo test --test header");
+}
+
+/// A file with an exported function that the list above lacks would be missing from the header.
+#[test]
+fn every_file_that_exports_is_in_the_header() {
+    for entry in std::fs::read_dir(root().join("src/capi")).expect("src/capi") {
+        let path: PathBuf = entry.expect("an entry").path();
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let listed = FILES.iter().any(|file| Path::new(file).file_stem() == path.file_stem());
+        assert!(!text.contains("no_mangle") || listed, "{} is not listed", path.display());
+    }
+}

@@ -1,0 +1,359 @@
+//! Every driver call of a scenario fails once, twice, or from there on; after each, the books are as before (or
+//! say what was lost), the memory behind the addresses is what the books say, trying again works, and in the end
+//! nothing is left behind.
+
+mod common;
+
+use common::World;
+use gvmm::driver::testing::Call;
+use gvmm::driver::{Access, AccessMode, Ordinal};
+use gvmm::error::{Error, Kind, Operation, Result};
+use gvmm::units::ByteSize;
+use gvmm::vm::{MappingState, Owner, RemapEntry, RetireEntry};
+
+/// Capabilities that are switched off.
+const SHAPES: [&[&str]; 6] = [
+    &[],
+    &["joined_access"],
+    &["range_access"],
+    &["aliasing"],
+    &["device_access"],
+    &["joined_access", "range_access", "aliasing", "device_access"],
+];
+
+const RW: Access = Access { device: Ordinal(0), mode: AccessMode::READ_WRITE };
+const PEER: Access = Access { device: Ordinal(1), mode: AccessMode::READ };
+
+struct Scenario {
+    name: &'static str,
+    /// Brings a new world (blocks 0..=9 of one granule, 10 and 11 of two; reservations 0 and 1 of 16 granules)
+    /// to the state before.
+    setup: fn(&World) -> Result<()>,
+    /// What is made to fail; called again, it must lead to the same end.
+    act: fn(&World) -> Result<()>,
+    /// The driver must be able to set a part of a reservation.
+    ranged: bool,
+    /// A failure may leave the state after, since what failed is only the tidying up.
+    or_after: bool,
+}
+
+fn remap(world: &World, places: &[(usize, u64, Option<usize>)]) -> Result<()> {
+    let entries: Vec<RemapEntry> = places.iter().map(|&(r, at, block)| world.entry(r, at, block)).collect();
+    world.device.remap(&entries, &[world.stream]).map(|_| ())
+}
+
+fn retire(world: &World, places: &[(usize, u64)]) -> Result<()> {
+    let entry = |&(r, at): &(usize, u64)| RetireEntry {
+        reservation: world.reservation(r),
+        offset: world.granules(at),
+    };
+    world.device.retire(&places.iter().map(entry).collect::<Vec<_>>(), &[world.stream])
+}
+
+fn fill(world: &World) -> Result<()> {
+    remap(
+        world,
+        &[
+            (0, 0, Some(0)),
+            (0, 1, Some(1)),
+            (0, 2, Some(2)),
+            (0, 4, Some(3)),
+            (1, 0, Some(10)),
+            (1, 2, Some(4)),
+            (1, 3, Some(5)),
+        ],
+    )
+}
+
+fn fill_and_retire(world: &World) -> Result<()> {
+    fill(world)?;
+    retire(world, &[(0, 1), (0, 2), (1, 0)])
+}
+
+fn fill_and_override(world: &World) -> Result<()> {
+    fill(world)?;
+    world.reservation(0).set_access(world.granules(1), world.granules(1), &[RW, PEER])
+}
+
+const SCENARIOS: [Scenario; 12] = [
+    Scenario {
+        name: "reserve, map, set access",
+        setup: fill,
+        act: |world| {
+            let reservation = world.device.reserve(world.granules(4), None, &[RW, PEER], Owner::Caller)?;
+            reservation.map(world.granules(1), &world.block(8))?;
+            reservation.set_access(ByteSize::ZERO, world.granules(4), &[RW])?;
+            world.keep(reservation);
+            Ok(())
+        },
+        ranged: false,
+        or_after: false,
+    },
+    Scenario {
+        name: "remap eight entries of two reservations",
+        setup: fill,
+        act: |world| {
+            remap(
+                world,
+                &[
+                    (1, 3, Some(6)),
+                    (0, 0, Some(0)),
+                    (0, 1, Some(7)),
+                    (0, 2, Some(8)),
+                    (0, 3, Some(9)),
+                    (0, 4, None),
+                    (1, 0, Some(11)),
+                    (1, 2, None),
+                ],
+            )
+        },
+        ranged: false,
+        or_after: false,
+    },
+    Scenario {
+        name: "swap two blocks",
+        setup: fill,
+        act: |world| remap(world, &[(0, 0, Some(4)), (1, 2, Some(0))]),
+        ranged: false,
+        or_after: false,
+    },
+    Scenario {
+        name: "growth",
+        setup: fill,
+        act: |world| remap(world, &[(0, 5, Some(6)), (0, 6, Some(11)), (0, 8, Some(7))]),
+        ranged: false,
+        or_after: false,
+    },
+    Scenario {
+        name: "allocate",
+        setup: fill,
+        act: |world| {
+            let allocation = world.device.allocate(ByteSize(5), &[], Owner::Library)?;
+            world.keep(allocation);
+            Ok(())
+        },
+        ranged: false,
+        or_after: false,
+    },
+    Scenario {
+        name: "retire and drain",
+        setup: fill,
+        act: |world| {
+            if world.is_live(0, 1) {
+                retire(world, &[(0, 1), (0, 2), (1, 0)])?;
+            }
+            world.device.drain()
+        },
+        ranged: false,
+        or_after: true,
+    },
+    Scenario {
+        name: "remap over what is retired",
+        setup: fill_and_retire,
+        act: |world| remap(world, &[(0, 1, Some(7)), (0, 2, Some(2)), (1, 0, Some(8)), (1, 1, Some(1))]),
+        ranged: false,
+        or_after: false,
+    },
+    Scenario {
+        name: "set access on exact mappings",
+        setup: fill_and_override,
+        act: |world| {
+            let peer_writes = Access { mode: AccessMode::READ_WRITE, ..PEER };
+            world.reservation(0).set_access(ByteSize::ZERO, world.granules(3), &[RW, peer_writes])
+        },
+        ranged: true,
+        or_after: false,
+    },
+    Scenario {
+        name: "set access on the whole over an override",
+        setup: fill_and_override,
+        act: |world| world.reservation(0).set_access(ByteSize::ZERO, world.granules(16), &[RW]),
+        ranged: true,
+        or_after: false,
+    },
+    Scenario {
+        name: "remap what is overridden",
+        setup: fill_and_override,
+        act: |world| remap(world, &[(0, 0, Some(6)), (0, 1, Some(7)), (0, 2, None), (0, 4, Some(2))]),
+        ranged: true,
+        or_after: false,
+    },
+    Scenario {
+        name: "set access on the whole",
+        setup: fill,
+        act: |world| world.reservation(0).set_access(ByteSize::ZERO, world.granules(16), &[RW, PEER]),
+        ranged: false,
+        or_after: false,
+    },
+    Scenario {
+        name: "unmap three at once",
+        setup: fill,
+        act: |world| {
+            if world.is_there(0, 0) {
+                world.reservation(0).unmap(ByteSize::ZERO, world.granules(3))?;
+            }
+            Ok(())
+        },
+        ranged: false,
+        or_after: false,
+    },
+];
+
+/// Which calls fail: each (n-th, how many).
+type Faults<'a> = &'a [(u64, u64)];
+
+struct Run<'a> {
+    scenario: &'a Scenario,
+    off: &'a [&'a str],
+    /// The books after a run without failures.
+    after: common::Books,
+}
+
+impl Run<'_> {
+    /// Runs with failures; gives whether the last of them came to pass.
+    fn with(&self, faults: Faults<'_>) -> bool {
+        let what = format!("{} without {:?}, failing {faults:?}", self.scenario.name, self.off);
+        let world = World::new(self.off);
+        (self.scenario.setup)(&world).unwrap_or_else(|e| panic!("{what}: setup: {e}"));
+        let before = world.books();
+        let start = world.fault.calls();
+        for &(nth, count) in faults {
+            world.fault.fail(
+                None,
+                nth,
+                count,
+                Error::new(Kind::DriverError, Operation::None, "made to fail"),
+            );
+        }
+        let result = (self.scenario.act)(&world);
+        let made = world.fault.calls() - start;
+        world.fault.clear();
+        self.check(&what, &world, &before, &result);
+        world.check_contents(&what);
+
+        if result.is_err() {
+            (self.scenario.act)(&world).unwrap_or_else(|e| panic!("{what}: again: {e}"));
+            // Whatever names a reservation rebuilds what is lost there, an entry that changes nothing too.
+            remap(&world, &[(0, 15, None), (1, 15, None)])
+                .unwrap_or_else(|e| panic!("{what}: rebuilding: {e}"));
+        }
+        assert_eq!(world.books(), self.after, "{what}: again");
+        world.check_contents(&what);
+        world.end(&what);
+        faults.iter().all(|(nth, _)| made >= *nth)
+    }
+
+    fn check(&self, what: &str, world: &World, before: &common::Books, result: &Result<()>) {
+        let now = world.books();
+        let Err(error) = result else {
+            assert_eq!(now, self.after, "{what}: done");
+            return;
+        };
+        let lost = now.mappings.iter().flatten().any(|m| m.info.state == MappingState::Lost);
+        assert_eq!(error.kind == Kind::RangeLost, lost, "{what}: {error}\n{now:?}");
+        if lost {
+            assert_eq!(now.access, before.access, "{what}");
+            for (now, before) in now.mappings.iter().flatten().zip(before.mappings.iter().flatten()) {
+                assert!(now == before || now.is_lost_form_of(before), "{what}: {now:?} was {before:?}");
+            }
+            let count = |books: &common::Books| books.mappings.iter().map(Vec::len).collect::<Vec<_>>();
+            assert_eq!(count(&now), count(before), "{what}");
+        } else {
+            let may = now == *before || (self.scenario.or_after && now == self.after);
+            assert!(may, "{what}: {error}\n{now:?}\nbefore {before:?}");
+        }
+    }
+}
+
+fn each(run: impl Fn(&Run<'_>)) {
+    for off in SHAPES {
+        for scenario in SCENARIOS.iter().filter(|s| !s.ranged || !off.contains(&"range_access")) {
+            let world = World::new(off);
+            (scenario.setup)(&world).expect("setup");
+            (scenario.act)(&world).expect("without failures");
+            let after = world.books();
+            world.check_contents(scenario.name);
+            world.end(scenario.name);
+            run(&Run { scenario, off, after });
+        }
+    }
+}
+
+/// The first n, from `first` on, for which `run` says that n was not reached.
+fn until(first: u64, run: impl Fn(u64) -> bool) -> u64 {
+    let end = (first..).find(|n| !run(*n)).unwrap_or(first);
+    assert!(end < first + 500, "it never ends");
+    end
+}
+
+#[test]
+fn every_call_fails_once() {
+    each(|run| {
+        let end = until(1, |k| run.with(&[(k, 1)]));
+        assert!(end > 1, "{} makes driver calls", run.scenario.name);
+    });
+}
+
+#[test]
+fn every_call_fails_and_a_later_one_too() {
+    each(|run| {
+        until(1, |k| {
+            until(k + 1, |j| run.with(&[(k, 1), (j, 1)]));
+            run.with(&[(k, 1)])
+        });
+    });
+}
+
+#[test]
+fn every_call_fails_from_some_point_on() {
+    each(|run| {
+        until(1, |k| run.with(&[(k, u64::MAX)]));
+    });
+}
+
+#[test]
+fn plain_memory_is_given_back_when_calls_fail() {
+    let off = ["virtual_memory"];
+    for k in 1..4 {
+        let world = World::bare(&off);
+        world.fault.fail(None, k, 2, Error::new(Kind::DriverError, Operation::None, "made to fail"));
+        let allocation = world.device.allocate(ByteSize(4096), &[], Owner::Library);
+        drop(allocation);
+        world.fault.clear();
+        world.end("plain memory");
+    }
+}
+
+#[test]
+fn a_failed_clean_up_is_tried_again() {
+    let world = World::bare(&[]);
+    let error = Error::new(Kind::DriverError, Operation::None, "made to fail");
+    for call in [Call::RELEASE, Call::FREE, Call::UNMAP] {
+        let allocation = world.device.allocate(ByteSize(1), &[], Owner::Library).expect("memory");
+        world.fault.fail(Some(call), 1, 1, error);
+        drop(allocation);
+        world.fault.clear();
+        let live = world.trace.live();
+        assert_ne!((live.blocks, live.ranges, live.mappings), (0, 0, 0), "{call:?}");
+        assert_eq!(world.device.collect(), 1, "{call:?}");
+        let live = world.trace.live();
+        assert_eq!((live.blocks, live.ranges, live.mappings), (0, 0, 0), "{call:?}");
+    }
+    world.end("clean-up");
+}
+
+#[test]
+fn a_new_mapping_that_an_undo_could_not_unmap_goes_with_the_next_collect() {
+    let world = World::new(&[]);
+    let error = Error::new(Kind::DriverError, Operation::None, "made to fail");
+    // Two maps, a set-access that fails, and the first unmap of the undo.
+    world.fault.fail(Some(Call::SET_ACCESS), 1, 1, error);
+    world.fault.fail(Some(Call::UNMAP), 1, 1, error);
+    let grown = remap(&world, &[(0, 0, Some(0)), (0, 1, Some(1))]).map_err(|e| e.kind);
+    world.fault.clear();
+    assert_eq!(grown, Err(Kind::DriverError), "nothing of the caller's is lost");
+    assert!(world.reservation(0).is_empty());
+    assert_eq!(world.device.find(world.reservation(0).range().start()), None);
+    assert_eq!((world.device.collect(), world.trace.live().mappings), (1, 0));
+    world.end("a stray");
+}

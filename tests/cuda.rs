@@ -123,6 +123,11 @@ fn timelines_order_streams() {
     with(EVENTS, |bench| cuda_common::timelines_order_streams(bench, false));
 }
 
+#[test]
+fn the_layer_above_works() {
+    with(&[], cuda_common::the_layer_above_works);
+}
+
 /// Runs in a process of its own, which is of no use afterwards.
 #[test]
 #[ignore = "run by `faults_end_waits`"]

@@ -148,6 +148,7 @@ fn the_extra_checks_hold() {
     cuda_common::peers_reach_blocks(&bench).expect("two devices");
     cuda_common::timelines_order_streams(&bench, true);
     cuda_common::late_waits_are_let_go(&bench);
+    cuda_common::the_layer_above_works(&bench);
     on_a_fresh_thread(|| cuda_common::contexts_are_left_alone(&bench));
     drop(bench);
     fake.clean();

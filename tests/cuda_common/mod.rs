@@ -9,6 +9,7 @@ use gvmm::driver::{
 };
 use gvmm::error::Kind;
 use gvmm::units::{ByteSize, DevicePtr, DeviceRange};
+use gvmm::vm::{Device, Owner, RemapEntry};
 use std::ffi::{CString, c_void};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -551,6 +552,46 @@ pub(crate) fn late_waits_are_let_go(bench: &Bench) {
     for stream in [first, late] {
         driver.streams().destroy(stream).expect("destroyed");
     }
+}
+
+/// What the layer above does: many entries remapped in one call, shuffled, copied, retired.
+pub(crate) fn the_layer_above_works(bench: &Bench) {
+    let device = Device::open(bench.driver.clone(), bench.device).expect("a device");
+    let granule = device.granularity().size().get();
+    let at = |i: usize| ByteSize(i as u64 * granule);
+    let blocks: Vec<_> = (0..16)
+        .map(|_| device.create_block(ByteSize(granule), CreateOptions::default()).expect("a block"))
+        .collect();
+    let range = device.reserve(at(16), None, &[], Owner::Caller).expect("a range");
+    let stream = bench.stream();
+    let remap = |shift: usize| {
+        let entry = |i: usize| RemapEntry {
+            reservation: range.clone(),
+            offset: at(i),
+            block: Some(blocks[(i + shift) % 16].clone()),
+        };
+        device.remap(&(0..16).map(entry).collect::<Vec<_>>(), &[stream]).expect("remapped")
+    };
+    let report = remap(0);
+    assert_eq!((report.calls.map, report.calls.set_access), (16, 1));
+    let address = |i: usize| DevicePtr(range.range().start().get() + at(i).get());
+    for i in 0..16 {
+        bench.native.write(0, address(i), &noise(64, i as u64 + 1));
+    }
+    let report = remap(5);
+    assert_eq!((report.calls.unmap, report.calls.map, report.calls.set_access), (16, 16, 1));
+    for i in 0..16 {
+        assert_eq!(bench.native.read(0, address(i), 64), noise(64, (i as u64 + 5) % 16 + 1));
+    }
+    let slices: Vec<CopySlice> = (0..8)
+        .map(|i| CopySlice { dst: DevicePtr(address(i).get() + 4096), src: address(i + 8), bytes: 64 })
+        .collect();
+    assert_eq!(device.shadow_copy(stream, &slices).expect("copied"), 1);
+    device.forget_stream(stream).expect("forgotten");
+    drop((range, blocks));
+    device.drain().expect("drained");
+    drop(device);
+    bench.driver.streams().destroy(stream).expect("destroyed");
 }
 
 /// A copy from an address where nothing is ends every wait with the device's failure. Afterwards the process has

@@ -104,11 +104,25 @@ static void binding_holds(gvmm_device *device) {
     OK(gvmm_binding_end(binding, NULL));
     *at(m.address) = 0xabcd;
     CHECK(*at(address) == 0xabcd);
+    /* Other blocks come and go; the step's own live. */
+    OK(gvmm_block_destroy(make_block(device, GRANULE)));
+    gvmm_step_report report = {.struct_size = sizeof report};
+    OK(gvmm_binding_begin(binding, stream, &buffer, 1, sizeof buffer, generation, &report));
+    CHECK(report.changed_slots == 0);
+    OK(gvmm_binding_end(binding, NULL));
     OK(gvmm_allocation_destroy(m.allocation));
     CHECK(*at(address) == 0xabcd); /* the mapping holds the memory */
-    EXPECT(GVMM_ERROR_INVALID_HANDLE,
-           gvmm_binding_begin(binding, stream, &buffer, 1, sizeof buffer, generation, NULL));
-    CHECK(last_detail().entry == 0);
+    memory other = allocate(device, GRANULE);
+    gvmm_buffer moved = buffer_of(other, GRANULE);
+    EXPECT(GVMM_STATUS_RECORD_AGAIN, gvmm_binding_begin(binding, stream, &moved, 1, sizeof moved, 0, NULL));
+    for (int i = 0; i < 2; i++) {
+        EXPECT(GVMM_ERROR_INVALID_HANDLE,
+               gvmm_binding_begin(binding, stream, &buffer, 1, sizeof buffer, generation, NULL));
+        CHECK(last_detail().entry == 0);
+    }
+    OK(gvmm_binding_begin(binding, stream, &moved, 1, sizeof moved, generation, NULL));
+    OK(gvmm_binding_end(binding, NULL));
+    OK(gvmm_allocation_destroy(other.allocation));
     OK(gvmm_binding_destroy(binding));
     EXPECT(GVMM_ERROR_INVALID_HANDLE, gvmm_binding_destroy(binding));
     OK(gvmm_stream_destroy(stream));

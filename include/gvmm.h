@@ -27,7 +27,8 @@
  * the function's comment says otherwise. Each comment lists the function's own statuses; besides those
  * any function may answer NULL_POINTER (a pointer that may not be NULL is), INVALID_HANDLE, POISONED,
  * FORKED, INTERNAL, OUT_OF_HOST_MEMORY, and where the driver is called DEVICE_LOST and DRIVER_ERROR.
- * gvmm_last_error_message tells in words what failed on this thread. Nothing here prints or ends the
+ * gvmm_last_error_message tells in words what failed on this thread, gvmm_last_error_detail in numbers
+ * (the driver's own code, the element of an array that is to blame). Nothing here prints or ends the
  * process.
  *
  * HANDLES. gvmm_device, gvmm_block and so on are opaque. A handle's value is a key that is looked up,
@@ -50,6 +51,10 @@
  *
  * THREADS. Each comment says one of: thread-safe (any threads, any time); externally synchronized (not
  * two threads in the same object at once); this thread (it concerns the calling thread only).
+ *
+ * ENVIRONMENT. GVMM_DRIVER names the driver of GVMM_DRIVER_AUTO (auto, cuda, hip, level_zero, host),
+ * GVMM_LOG what is logged to standard error (error, warn, info, debug, trace). They and the others, which
+ * the README lists, are read once; a wrong value gives a warning in the log, and the default.
  *
  * FORK AND EXIT. After fork, a child of a process that used this library gets GVMM_ERROR_FORKED from
  * every function that answers a status. The library stays loaded once loaded, dlclose or not. A process
@@ -92,9 +97,9 @@ const char *gvmm_version_string(void);
 /* ---- Statuses. ---- */
 
 /**
- * What a function answers: `GVMM_STATUS_...` (0 and 1: its outputs are written) or `GVMM_ERROR_...` (nothing
- * is written and nothing has changed, unless the function's comment says otherwise). Values are grouped by
- * hundreds and never reused.
+ * What a function answers: `GVMM_STATUS_...` (0 and 1: its outputs are written) or `GVMM_ERROR_...`
+ * (nothing is written and nothing has changed, unless the function's comment says otherwise). Values are
+ * grouped by hundreds and never reused.
  */
 typedef int32_t gvmm_status;
 
@@ -195,8 +200,8 @@ typedef int32_t gvmm_status;
 #define GVMM_ERROR_DRIVER_ERROR 306
 
 /**
- * Ours: a failed call could not be undone. The entries concerned are unmapped, their blocks are kept, and the
- * next remap rebuilds them.
+ * Ours: a failed call could not be undone. The entries concerned are unmapped, their blocks are kept, and
+ * the next remap rebuilds them.
  */
 #define GVMM_ERROR_RANGE_LOST 400
 
@@ -345,13 +350,13 @@ typedef struct gvmm_error_detail {
 } gvmm_error_detail;
 
 /**
- * Copies out the message that the last failing call on this thread left. Calls that succeed leave it, and so do
- * this function and `gvmm_last_error_detail` when they fail.
+ * Copies out the message that the last failing call on this thread left. Calls that succeed leave it, and
+ * so do this function and `gvmm_last_error_detail` when they fail.
  *
  * State: changes none.
  * Parameters: `out_message`, room for `capacity` bytes; a longer message is cut; it ends with a NUL unless
- * `capacity` is 0, and then it may be NULL; `out_needed`, the bytes that the whole message needs, with the NUL; 1 where no
- * call has failed.
+ * `capacity` is 0, and then it may be NULL; `out_needed`, the bytes that the whole message needs, with the
+ * NUL; 1 where no call has failed.
  * Statuses: none of its own.
  * Threads: this thread.
  */
@@ -396,15 +401,17 @@ typedef void (*gvmm_log_callback)(uint32_t level,
                                   void *user_data);
 
 /**
- * Sends log messages to a function of the caller's. Without one, they go to standard error where `GVMM_LOG` is
- * set, else nowhere.
+ * Sends log messages to a function of the caller's. Without one, they go to standard error where
+ * `GVMM_LOG` is set, else nowhere.
  *
- * State: after success new messages go to `callback`. A message that another thread is just handing over may
- * still reach the function before: keep its `user_data`. Messages of a call are handed over as it returns, with no
- * lock of ours held, so the function may call this library.
- * Parameters: `callback`, or NULL for none; it may be called from several threads at once and must not unwind;
- * `user_data`, handed to it, may be NULL; `max_level`, `GVMM_LOG_LEVEL_...`, the most detailed level wanted.
- * Statuses: INVALID_ARGUMENT (`max_level`), IN_USE (the program is written in Rust and has a logger of its own).
+ * State: after success new messages go to `callback`. A message that another thread is just handing over
+ * may still reach the function before: keep its `user_data`. Messages of a call are handed over as it
+ * returns, with no lock of ours held, so the function may call this library.
+ * Parameters: `callback`, or NULL for none; it may be called from several threads at once and must not
+ * unwind; `user_data`, handed to it, may be NULL; `max_level`, `GVMM_LOG_LEVEL_...`, the most detailed
+ * level wanted.
+ * Statuses: INVALID_ARGUMENT (`max_level`), IN_USE (the program is written in Rust and has a logger of its
+ * own).
  * Threads: thread-safe.
  */
 gvmm_status gvmm_log_set_callback(gvmm_log_callback callback,
@@ -524,7 +531,8 @@ typedef struct gvmm_call_counts {
 /**
  * Counts the devices of a driver, opening the driver where that has not been done.
  *
- * State: after success the driver is open for the life of the process; after a failure a later call tries again.
+ * State: after success the driver is open for the life of the process; after a failure a later call tries
+ * again.
  * Parameters: `driver`, `GVMM_DRIVER_...`; `out_count`, a number of devices.
  * Statuses: INVALID_ARGUMENT (no such driver number), DRIVER_NOT_FOUND, DRIVER_TOO_OLD.
  * Threads: thread-safe.
@@ -533,12 +541,13 @@ gvmm_status gvmm_device_count(uint32_t driver,
                               uint32_t *out_count);
 
 /**
- * Opens a device. Opening one twice gives two handles of the same device: they share its memory budget, and
- * objects made through one may be used with the other.
+ * Opens a device. Opening one twice gives two handles of the same device: they share its memory budget,
+ * and objects made through one may be used with the other.
  *
  * State: after success the handle lives until `gvmm_device_close`.
  * Parameters: `desc`, which device, or NULL for device 0 of GVMM_DRIVER_AUTO; `out_device`, the handle.
- * Statuses: INVALID_ARGUMENT (no such driver number), UNKNOWN_VERSION, DRIVER_NOT_FOUND, DRIVER_TOO_OLD, NO_DEVICE.
+ * Statuses: INVALID_ARGUMENT (no such driver number), UNKNOWN_VERSION, DRIVER_NOT_FOUND, DRIVER_TOO_OLD,
+ * NO_DEVICE.
  * Threads: thread-safe.
  */
 gvmm_status gvmm_device_open(const gvmm_device_desc *desc,
@@ -547,8 +556,8 @@ gvmm_status gvmm_device_open(const gvmm_device_desc *desc,
 /**
  * Closes a handle of a device.
  *
- * State: before, everything made through this handle has been destroyed; after success the handle is invalid.
- * Closing the last handle of a device waits until what was retired there has been unmapped.
+ * State: before, everything made through this handle has been destroyed; after success the handle is
+ * invalid. Closing the last handle of a device waits until what was retired there has been unmapped.
  * Parameters: `device`, the handle.
  * Statuses: IN_USE (something made through this handle still lives; nothing has changed).
  * Threads: thread-safe.
@@ -578,8 +587,8 @@ gvmm_status gvmm_device_memory(gvmm_device *device,
                                uint64_t *out_total_bytes);
 
 /**
- * Counts the calls to the driver that this library made for a device, through whichever handle, since it was
- * opened; failed ones count.
+ * Counts the calls to the driver that this library made for a device, through whichever handle, since it
+ * was opened; failed ones count.
  *
  * State: changes none.
  * Parameters: `device`; `out_counts`, whose `struct_size` is set; numbers of calls.
@@ -592,13 +601,13 @@ gvmm_status gvmm_device_counters(gvmm_device *device,
 /**
  * Unmaps and frees what was retired and whose streams have passed. Never waits.
  *
- * State: after success `out_collected` retired things are gone; those whose streams have not passed remain.
+ * State: after success `out_collected` retired things are gone; those whose streams have not passed
+ * remain.
  * Parameters: `device`; `out_collected`, a number of things.
  * Statuses: those of the driver.
  * Threads: thread-safe.
  */
-gvmm_status gvmm_device_collect(gvmm_device *device,
-                                uint64_t *out_collected);
+gvmm_status gvmm_device_collect(gvmm_device *device, uint64_t *out_collected);
 
 /**
  * Waits until the streams of everything that was retired have passed, and unmaps and frees it.
@@ -611,11 +620,11 @@ gvmm_status gvmm_device_collect(gvmm_device *device,
 gvmm_status gvmm_device_drain(gvmm_device *device);
 
 /**
- * Finds the block behind an address. Takes no lock.
+ * Finds the block behind an address. Never waits.
  *
  * State: changes none.
- * Parameters: `device`; `address`, any; `out_block`, the block's handle (not a new one: do not destroy it for
- * this call); `out_offset_bytes`, the bytes from the block's start to `address`.
+ * Parameters: `device`; `address`, any; `out_block`, the block's handle (not a new one: do not destroy it
+ * for this call); `out_offset_bytes`, the bytes from the block's start to `address`.
  * Statuses: NOT_MAPPED (no block with a handle lies there).
  * Threads: thread-safe.
  */
@@ -662,12 +671,13 @@ gvmm_status gvmm_stream_destroy(gvmm_stream *stream);
 gvmm_status gvmm_stream_synchronize(gvmm_stream *stream);
 
 /**
- * Enqueues a call of a function. On a capturing stream it becomes part of the graph and runs at each launch.
+ * Enqueues a call of a function. On a capturing stream it becomes part of the graph and runs at each
+ * launch.
  *
  * State: `function` runs on a thread of ours once all before it on the stream has run.
- * Parameters: `stream`; `function`, which may call this library but must not wait for its own stream, unwind
- * or end the thread; `user_data`, handed to it, which must live until it has run (for a graph: until the graph
- * is destroyed and its launches have run); may be NULL.
+ * Parameters: `stream`; `function`, which may call this library but must not wait for its own stream,
+ * unwind or end the thread; `user_data`, handed to it, which must live until it has run (for a graph:
+ * until the graph is destroyed and its launches have run); may be NULL.
  * Statuses: UNSUPPORTED (no GVMM_CAPABILITY_HOST_FUNCTIONS).
  * Threads: thread-safe.
  */
@@ -707,8 +717,8 @@ gvmm_status gvmm_stream_capture_end(gvmm_stream *stream, gvmm_graph **out_graph)
 gvmm_status gvmm_stream_is_capturing(gvmm_device *device, void *stream, uint32_t *out_capturing);
 
 /**
- * Tells the library that a vendor's stream is about to be destroyed: whoever must later wait for work on it
- * has that recorded now.
+ * Tells the library that a vendor's stream is about to be destroyed: whoever must later wait for work on
+ * it has that recorded now.
  *
  * State: after success the library touches the stream no more, until it is given again.
  * Parameters: `device`; `stream`, a `gvmm_stream` or the vendor's own.
@@ -768,7 +778,8 @@ typedef struct gvmm_block_info {
  * State: after success the block lives until `gvmm_block_destroy`; it is not mapped.
  * Parameters: `device`; `size_bytes`, a multiple of the device's granularity; `flags`, 0 or
  * GVMM_BLOCK_EXPORTABLE; `out_block`, the handle.
- * Statuses: INVALID_SIZE, INVALID_ARGUMENT (`flags`), OUT_OF_DEVICE_MEMORY, OUT_OF_FILE_DESCRIPTORS, UNSUPPORTED.
+ * Statuses: INVALID_SIZE, INVALID_ARGUMENT (`flags`), OUT_OF_DEVICE_MEMORY, OUT_OF_FILE_DESCRIPTORS,
+ * UNSUPPORTED.
  * Threads: thread-safe.
  */
 gvmm_status gvmm_block_create(gvmm_device *device,
@@ -779,12 +790,12 @@ gvmm_status gvmm_block_create(gvmm_device *device,
 /**
  * Makes a block of a native handle that the caller got from the driver.
  *
- * State: after success the block lives until `gvmm_block_destroy`. Without GVMM_BLOCK_OWNED the native handle
- * stays the caller's, who keeps it until the block is destroyed and its last mapping is gone.
- * Parameters: `device`; `native_handle`, the driver's; `size_bytes`, its size, a multiple of the granularity;
- * `flags`, 0 or GVMM_BLOCK_OWNED; `out_block`, the handle.
- * Statuses: INVALID_SIZE, INVALID_ARGUMENT (`flags`, or a native handle of 0), INVALID_HANDLE (the driver does not know
- * the native handle, as far as it can tell).
+ * State: after success the block lives until `gvmm_block_destroy`. Without GVMM_BLOCK_OWNED the native
+ * handle stays the caller's, who keeps it until the block is destroyed and its last mapping is gone.
+ * Parameters: `device`; `native_handle`, the driver's; `size_bytes`, its size, a multiple of the
+ * granularity; `flags`, 0 or GVMM_BLOCK_OWNED; `out_block`, the handle.
+ * Statuses: INVALID_SIZE, INVALID_ARGUMENT (`flags`, or a native handle of 0), INVALID_HANDLE (the driver
+ * does not know the native handle, as far as it can tell).
  * Threads: thread-safe.
  */
 gvmm_status gvmm_block_adopt(gvmm_device *device,
@@ -806,8 +817,8 @@ gvmm_status gvmm_block_query(gvmm_block *block, gvmm_block_info *out_info);
 /**
  * Gives up a block.
  *
- * State: after success the handle is invalid; the memory goes back with the last mapping that a binding or a
- * retired place still has.
+ * State: after success the handle is invalid; the memory goes back with the last mapping that a binding or
+ * a retired place still has.
  * Parameters: `block`.
  * Statuses: IN_USE (the caller has it mapped, or an allocation owns it; nothing has changed).
  * Threads: thread-safe.
@@ -819,17 +830,17 @@ gvmm_status gvmm_block_destroy(gvmm_block *block);
  *
  * State: after success the descriptor is the caller's to close.
  * Parameters: `block`, made with GVMM_BLOCK_EXPORTABLE; `out_fd`, a file descriptor, close-on-exec.
- * Statuses: WRONG_STATE (not made exportable), UNSUPPORTED (no GVMM_CAPABILITY_SHARING), OUT_OF_FILE_DESCRIPTORS.
+ * Statuses: WRONG_STATE (not made exportable), UNSUPPORTED (no GVMM_CAPABILITY_SHARING),
+ * OUT_OF_FILE_DESCRIPTORS.
  * Threads: thread-safe.
  */
-gvmm_status gvmm_block_export(gvmm_block *block,
-                              int *out_fd);
+gvmm_status gvmm_block_export(gvmm_block *block, int *out_fd);
 
 /**
  * Makes a block of a descriptor that another process, or this one, exported.
  *
- * State: after success the block lives until `gvmm_block_destroy`. The descriptor stays the caller's and may
- * be closed.
+ * State: after success the block lives until `gvmm_block_destroy`. The descriptor stays the caller's and
+ * may be closed.
  * Parameters: `device`; `fd`; `size_bytes`, the block's size; `out_block`, the handle.
  * Statuses: INVALID_ARGUMENT (`fd`), INVALID_SIZE, UNSUPPORTED, OUT_OF_FILE_DESCRIPTORS.
  * Threads: thread-safe.
@@ -839,7 +850,7 @@ gvmm_status gvmm_block_import(gvmm_device *device,
                               uint64_t size_bytes,
                               gvmm_block **out_block);
 
-/* ---- Reservations: ranges of addresses, and what is mapped there. ---- */
+/* ---- Access. ---- */
 
 /** Access mode: nothing. */
 #define GVMM_ACCESS_NONE 0
@@ -858,6 +869,8 @@ typedef struct gvmm_access {
     uint32_t mode;
 } gvmm_access;
 
+/* ---- Reservations: ranges of addresses. ---- */
+
 /** How to reserve; all zero but `struct_size` is the default. */
 typedef struct gvmm_reserve_desc {
     /** `sizeof(gvmm_reserve_desc)`. */
@@ -871,6 +884,106 @@ typedef struct gvmm_reserve_desc {
     /** Distance of two elements in bytes. */
     size_t access_stride_bytes;
 } gvmm_reserve_desc;
+
+/** What a reservation is. */
+typedef struct gvmm_reservation_info {
+    /** `sizeof(gvmm_reservation_info)`. */
+    size_t struct_size;
+    /** Its first address. */
+    uint64_t address;
+    /** Its size in bytes. */
+    uint64_t size_bytes;
+    /** How many of these bytes are mapped. */
+    uint64_t mapped_bytes;
+    /** How many blocks are mapped there. */
+    uint64_t mapping_count;
+} gvmm_reservation_info;
+
+/**
+ * Reserves a range of addresses.
+ *
+ * State: after success the range is the caller's until `gvmm_reservation_destroy`; nothing is mapped
+ * there.
+ * Parameters: `device`; `size_bytes`, a multiple of the granularity; `desc`, or NULL for the default;
+ * `out_reservation`, the handle; `out_address`, the range's first address.
+ * Statuses: INVALID_SIZE, MISALIGNED (`alignment_bytes` is no power of two), INVALID_ARGUMENT (an access
+ * mode), NO_DEVICE (in the access list), UNKNOWN_VERSION, OUT_OF_ADDRESS_SPACE, UNSUPPORTED.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_reserve(gvmm_device *device,
+                         uint64_t size_bytes,
+                         const gvmm_reserve_desc *desc,
+                         gvmm_reservation **out_reservation,
+                         uint64_t *out_address);
+
+/**
+ * Maps a whole block into a reservation. No access is given: `gvmm_reservation_set_access` does that, or
+ * use `gvmm_remap`, which gives the reservation's.
+ *
+ * State: before, nothing is mapped where the block will be. After success the reservation keeps the
+ * block's memory until it is unmapped, and destroying the block is IN_USE.
+ * Parameters: `reservation`; `offset_bytes`, a multiple of the granularity; `block`, of the same device.
+ * Statuses: MISALIGNED, OUT_OF_RANGE, ALREADY_MAPPED, INVALID_ARGUMENT (of another device), UNSUPPORTED
+ * (mapped elsewhere, and no GVMM_CAPABILITY_ALIASING), MAP_LIMIT.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_map(gvmm_reservation *reservation,
+                     uint64_t offset_bytes,
+                     gvmm_block *block);
+
+/**
+ * Unmaps, at once: nothing running may use it.
+ *
+ * State: before, the range is exactly one or several whole mappings; after success it is unmapped.
+ * Parameters: `reservation`; `offset_bytes` and `size_bytes`, the range in it.
+ * Statuses: INVALID_SIZE, MISALIGNED, OUT_OF_RANGE, NOT_MAPPED, PARTIAL_MAPPING.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_reservation_unmap(gvmm_reservation *reservation,
+                                   uint64_t offset_bytes,
+                                   uint64_t size_bytes);
+
+/**
+ * Sets who may do what. On the whole reservation, the list becomes the reservation's own and is applied to
+ * all that is mapped, now and later; on exact mappings, it is for these until they are unmapped.
+ *
+ * State: after success the access is as listed.
+ * Parameters: `reservation`; `offset_bytes` and `size_bytes`, the whole or exact mappings; `access`,
+ * `count` elements `stride_bytes` apart; 0: the device itself, read and write.
+ * Statuses: INVALID_SIZE, MISALIGNED, OUT_OF_RANGE, NOT_MAPPED, PARTIAL_MAPPING, INVALID_ARGUMENT (a
+ * mode), NO_DEVICE, UNSUPPORTED, UNKNOWN_VERSION (`stride_bytes`).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_reservation_set_access(gvmm_reservation *reservation,
+                                        uint64_t offset_bytes,
+                                        uint64_t size_bytes,
+                                        const gvmm_access *access,
+                                        size_t count,
+                                        size_t stride_bytes);
+
+/**
+ * Says what a reservation is.
+ *
+ * State: changes none.
+ * Parameters: `reservation`; `out_info`, whose `struct_size` is set.
+ * Statuses: UNKNOWN_VERSION.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_reservation_query(gvmm_reservation *reservation,
+                                   gvmm_reservation_info *out_info);
+
+/**
+ * Gives a range of addresses back.
+ *
+ * State: before, nothing is mapped there. After success the handle is invalid; the addresses are free once
+ * what was retired there has been unmapped.
+ * Parameters: `reservation`.
+ * Statuses: IN_USE (something is mapped there; nothing has changed).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_reservation_destroy(gvmm_reservation *reservation);
+
+/* ---- Remap and retire: many mappings in one call. ---- */
 
 /** One place of a remap. */
 typedef struct gvmm_remap_entry {
@@ -904,64 +1017,20 @@ typedef struct gvmm_remap_report {
     uint64_t driver_ns;
 } gvmm_remap_report;
 
-/** What a reservation is. */
-typedef struct gvmm_reservation_info {
-    /** `sizeof(gvmm_reservation_info)`. */
-    size_t struct_size;
-    /** Its first address. */
-    uint64_t address;
-    /** Its size in bytes. */
-    uint64_t size_bytes;
-    /** How many of these bytes are mapped. */
-    uint64_t mapped_bytes;
-    /** How many blocks are mapped there. */
-    uint64_t mapping_count;
-} gvmm_reservation_info;
-
 /**
- * Reserves a range of addresses.
- *
- * State: after success the range is the caller's until `gvmm_reservation_destroy`; nothing is mapped there.
- * Parameters: `device`; `size_bytes`, a multiple of the granularity; `desc`, or NULL for the default;
- * `out_reservation`, the handle; `out_address`, the range's first address.
- * Statuses: INVALID_SIZE, MISALIGNED (`alignment_bytes` is no power of two), INVALID_ARGUMENT (an access mode),
- * NO_DEVICE (in the access list), UNKNOWN_VERSION, OUT_OF_ADDRESS_SPACE, UNSUPPORTED.
- * Threads: thread-safe.
- */
-gvmm_status gvmm_reserve(gvmm_device *device,
-                         uint64_t size_bytes,
-                         const gvmm_reserve_desc *desc,
-                         gvmm_reservation **out_reservation,
-                         uint64_t *out_address);
-
-/**
- * Maps a whole block into a reservation. No access is given: `gvmm_reservation_set_access` does that, or use
- * `gvmm_remap`, which gives the reservation's.
- *
- * State: before, nothing is mapped where the block will be. After success the reservation keeps the block's
- * memory until it is unmapped, and destroying the block is IN_USE.
- * Parameters: `reservation`; `offset_bytes`, a multiple of the granularity; `block`, of the same device.
- * Statuses: MISALIGNED, OUT_OF_RANGE, ALREADY_MAPPED, INVALID_ARGUMENT (of another device), UNSUPPORTED (mapped
- * elsewhere, and no GVMM_CAPABILITY_ALIASING), MAP_LIMIT.
- * Threads: thread-safe.
- */
-gvmm_status gvmm_map(gvmm_reservation *reservation,
-                     uint64_t offset_bytes,
-                     gvmm_block *block);
-
-/**
- * Changes what is mapped at any number of places, of one or several reservations, in one transaction: places
- * that are as asked are skipped (by the block, not by its address), everything is unmapped before anything is
- * mapped, access is set once over each contiguous changed range.
+ * Changes what is mapped at any number of places, of one or several reservations, in one transaction:
+ * places that are as asked are skipped (by the block, not by its address), everything is unmapped before
+ * anything is mapped, access is set once over each contiguous changed range.
  *
  * State: after success every place is as its entry says and has its reservation's access. If a driver call
  * fails, all is as before; if undoing that fails too, the status is RANGE_LOST: the entries concerned are
  * unmapped, their blocks are still held, and the next remap there rebuilds them.
- * Parameters: `device`; `entries`, `count` elements `stride_bytes` apart; `streams`, `stream_count` streams
- * that the host waits for before the first unmap; if 0, the caller vouches that nothing running uses what is
- * unmapped; `out_report`, what was done, or NULL.
- * Statuses: as `gvmm_map`; INVALID_ARGUMENT (one place named twice, another device's reservation), PARTIAL_MAPPING,
- * INVALID_STREAM, STREAM_CAPTURING, UNKNOWN_VERSION, RANGE_LOST; the last-error detail names the entry.
+ * Parameters: `device`; `entries`, `count` elements `stride_bytes` apart; `streams`, `stream_count`
+ * streams that the host waits for before the first unmap; if 0, the caller vouches that nothing running
+ * uses what is unmapped; `out_report`, what was done, or NULL.
+ * Statuses: as `gvmm_map`; INVALID_ARGUMENT (one place named twice, another device's reservation),
+ * PARTIAL_MAPPING, INVALID_STREAM, STREAM_CAPTURING, UNKNOWN_VERSION, RANGE_LOST; the last-error detail
+ * names the entry.
  * Threads: thread-safe.
  */
 gvmm_status gvmm_remap(gvmm_device *device,
@@ -975,13 +1044,14 @@ gvmm_status gvmm_remap(gvmm_device *device,
 /**
  * Defers the unmapping of mappings until streams have passed what is enqueued on them now.
  *
- * State: before, a block is mapped at each entry's offset. After success those places count as unmapped for the
- * caller, while the streams still see the blocks; the driver's unmap follows once they have passed, at a later
- * call. Mapping the same block at the same place again takes the mapping back without a driver call.
+ * State: before, a block is mapped at each entry's offset. After success those places count as unmapped
+ * for the caller, while the streams still see the blocks; the driver's unmap follows once they have
+ * passed, at a later call. Mapping the same block at the same place again takes the mapping back without a
+ * driver call.
  * Parameters: `device`; `entries`, `count` elements `stride_bytes` apart, of which `block` is ignored;
  * `streams`, `stream_count` streams, none if 0: then the mappings may go at once.
- * Statuses: NOT_MAPPED, INVALID_ARGUMENT (another device's reservation), INVALID_STREAM, STREAM_CAPTURING, UNKNOWN_VERSION (`stride_bytes`); the last-error detail
- * names the entry.
+ * Statuses: NOT_MAPPED, INVALID_ARGUMENT (another device's reservation), INVALID_STREAM, STREAM_CAPTURING,
+ * UNKNOWN_VERSION (`stride_bytes`); the last-error detail names the entry.
  * Threads: thread-safe.
  */
 gvmm_status gvmm_device_retire(gvmm_device *device,
@@ -990,58 +1060,6 @@ gvmm_status gvmm_device_retire(gvmm_device *device,
                                size_t stride_bytes,
                                void *const *streams,
                                size_t stream_count);
-
-/**
- * Unmaps, at once: nothing running may use it.
- *
- * State: before, the range is exactly one or several whole mappings; after success it is unmapped.
- * Parameters: `reservation`; `offset_bytes` and `size_bytes`, the range in it.
- * Statuses: INVALID_SIZE, MISALIGNED, OUT_OF_RANGE, NOT_MAPPED, PARTIAL_MAPPING.
- * Threads: thread-safe.
- */
-gvmm_status gvmm_reservation_unmap(gvmm_reservation *reservation,
-                                   uint64_t offset_bytes,
-                                   uint64_t size_bytes);
-
-/**
- * Sets who may do what. On the whole reservation, the list becomes the reservation's own and is applied to all
- * that is mapped, now and later; on exact mappings, it is for these until they are unmapped.
- *
- * State: after success the access is as listed.
- * Parameters: `reservation`; `offset_bytes` and `size_bytes`, the whole or exact mappings; `access`, `count`
- * elements `stride_bytes` apart; 0: the device itself, read and write.
- * Statuses: INVALID_SIZE, MISALIGNED, OUT_OF_RANGE, NOT_MAPPED, PARTIAL_MAPPING, INVALID_ARGUMENT (a mode),
- * NO_DEVICE, UNSUPPORTED, UNKNOWN_VERSION (`stride_bytes`).
- * Threads: thread-safe.
- */
-gvmm_status gvmm_reservation_set_access(gvmm_reservation *reservation,
-                                        uint64_t offset_bytes,
-                                        uint64_t size_bytes,
-                                        const gvmm_access *access,
-                                        size_t count,
-                                        size_t stride_bytes);
-
-/**
- * Says what a reservation is.
- *
- * State: changes none.
- * Parameters: `reservation`; `out_info`, whose `struct_size` is set.
- * Statuses: UNKNOWN_VERSION.
- * Threads: thread-safe.
- */
-gvmm_status gvmm_reservation_query(gvmm_reservation *reservation,
-                                   gvmm_reservation_info *out_info);
-
-/**
- * Gives a range of addresses back.
- *
- * State: before, nothing is mapped there. After success the handle is invalid; the addresses are free once
- * what was retired there has been unmapped.
- * Parameters: `reservation`.
- * Statuses: IN_USE (something is mapped there; nothing has changed).
- * Threads: thread-safe.
- */
-gvmm_status gvmm_reservation_destroy(gvmm_reservation *reservation);
 
 /* ---- Allocations: a block, a range, a mapping and access in one. ---- */
 
@@ -1061,8 +1079,8 @@ typedef struct gvmm_allocation_info {
  * Creates a block, reserves, maps and gives the device access, or undoes all of it.
  *
  * State: after success the memory is accessible until `gvmm_allocation_destroy`.
- * Parameters: `device`; `size_bytes`, above 0, rounded up to the granularity; `out_allocation`, the handle;
- * `out_address`, the memory's address.
+ * Parameters: `device`; `size_bytes`, above 0, rounded up to the granularity; `out_allocation`, the
+ * handle; `out_address`, the memory's address.
  * Statuses: INVALID_SIZE, OUT_OF_DEVICE_MEMORY, OUT_OF_ADDRESS_SPACE, MAP_LIMIT.
  * Threads: thread-safe.
  */
@@ -1106,15 +1124,15 @@ typedef struct gvmm_copy_slice {
 } gvmm_copy_slice;
 
 /**
- * Enqueues many copies, together where the device can (GVMM_CAPABILITY_JOINT_COPIES). Their order is free. On a
- * capturing stream they become part of the graph.
+ * Enqueues many copies, together where the device can (GVMM_CAPABILITY_JOINT_COPIES). Their order is free.
+ * On a capturing stream they become part of the graph.
  *
  * State: changes none but the stream's queue. Nothing to copy enqueues nothing.
  * Parameters: `device`; `stream`, a `gvmm_stream` or the vendor's own; `slices`, `count` elements
  * `stride_bytes` apart; `out_launches`, the number of launches that took, or NULL.
- * Statuses: OVERLAP (a byte is written twice, or written and read), INVALID_ARGUMENT (address 0), OUT_OF_RANGE (past
- * 2^64), INVALID_STREAM, UNKNOWN_VERSION (`stride_bytes`); the last-error detail names the slice. Memory without access shows later, as
- * DEVICE_FAULT of the stream.
+ * Statuses: OVERLAP (a byte is written twice, or written and read), INVALID_ARGUMENT (address 0),
+ * OUT_OF_RANGE (past 2^64), INVALID_STREAM, UNKNOWN_VERSION (`stride_bytes`); the last-error detail names
+ * the slice. Memory without access shows later, as DEVICE_FAULT of the stream.
  * Threads: thread-safe.
  */
 gvmm_status gvmm_shadow_copy(gvmm_device *device,
@@ -1124,9 +1142,12 @@ gvmm_status gvmm_shadow_copy(gvmm_device *device,
                              size_t stride_bytes,
                              uint32_t *out_launches);
 
-/* ---- Bindings: the slots of one command buffer. ---- */
+/* ---- Slots. ---- */
 
-/** Direction of a slot: the command buffer reads and writes it. It is copied in and back where it is copied. */
+/**
+ * Direction of a slot: the command buffer reads and writes it. It is copied in and back where it is
+ * copied.
+ */
 #define GVMM_DIRECTION_IN_OUT 0
 
 /** Direction of a slot: it is only read, and never copied back. */
@@ -1147,18 +1168,6 @@ gvmm_status gvmm_shadow_copy(gvmm_device *device,
 /** Memory space of a slot: the host's memory, which is never mapped or copied. */
 #define GVMM_MEMORY_SPACE_HOST 1
 
-/** What a binding does with a slot: the command buffer has the buffer's own address. */
-#define GVMM_ACTION_BAKE 0
-
-/** What a binding does with a slot: an address of ours, remapped when the buffer changes. */
-#define GVMM_ACTION_MAP 1
-
-/** What a binding does with a slot: a shadow, copied in at begin and back at end. */
-#define GVMM_ACTION_COPY 2
-
-/** What a binding does with a slot: the executor changes the address. No binding of this version does. */
-#define GVMM_ACTION_PATCH 3
-
 /** Threshold: what `XLA_VMM_TMP_COPY_THRESHOLD` says, else automatic. */
 #define GVMM_THRESHOLD_DEFAULT 0
 
@@ -1167,22 +1176,6 @@ gvmm_status gvmm_shadow_copy(gvmm_device *device,
 
 /** Threshold: nothing is copied. */
 #define GVMM_THRESHOLD_OFF UINT64_MAX
-
-/** How a binding is to work; all zero but `struct_size` is the default. */
-typedef struct gvmm_binding_desc {
-    /** `sizeof(gvmm_binding_desc)`. */
-    size_t struct_size;
-    /** Slots of at most so many bytes are copied, larger ones mapped; or `GVMM_THRESHOLD_...`. */
-    uint64_t threshold_bytes;
-    /** Free device memory in bytes for the automatic threshold, equal on all ranks of a job; 0: not used. */
-    uint64_t free_bytes;
-    /** Who may do what in mappings and shadows; may be NULL if the count is 0. */
-    const gvmm_access *access;
-    /** Number of elements; 0: the device itself, read and write. */
-    size_t access_count;
-    /** Distance of two elements in bytes. */
-    size_t access_stride_bytes;
-} gvmm_binding_desc;
 
 /** One buffer that the command buffer uses. */
 typedef struct gvmm_slot {
@@ -1202,56 +1195,57 @@ typedef struct gvmm_slot {
     uint64_t shadow_address;
 } gvmm_slot;
 
-/** What stands behind a slot in one step. */
-typedef struct gvmm_buffer {
-    /** Its address. */
-    uint64_t address;
-    /** Its size in bytes, at least the slot's. */
-    uint64_t size_bytes;
-    /**
-     * Without a block: a number that changes with each allocation, 0 meaning "always changed". With a block it
-     * is ignored.
-     */
-    uint64_t allocation_id;
-    /** The block that starts at `address` and holds all of the buffer, or NULL. */
-    gvmm_block *block;
-} gvmm_buffer;
+/**
+ * Computes the automatic threshold: the largest slot size that is worth copying instead of mapping. A pure
+ * function: the same numbers give the same answer, on every rank.
+ *
+ * State: needs none and changes none.
+ * Parameters: `size_bytes`, `count` sizes in bytes, in any order, 0 ignored; `bandwidth_bytes_per_s`,
+ * `free_bytes`, `total_bytes`, the device's figures, each 0 where unknown; `out_threshold_bytes`, in
+ * bytes, or GVMM_THRESHOLD_OFF where nothing is worth copying.
+ * Statuses: none of its own.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_compute_threshold(const uint64_t *size_bytes,
+                                   size_t count,
+                                   uint64_t bandwidth_bytes_per_s,
+                                   uint64_t free_bytes,
+                                   uint64_t total_bytes,
+                                   uint64_t *out_threshold_bytes);
 
-/** What a begin or an end did. */
-typedef struct gvmm_step_report {
-    /** `sizeof(gvmm_step_report)`. */
+/* ---- Bindings: the slots of one command buffer. ---- */
+
+/** What a binding does with a slot: the command buffer has the buffer's own address. */
+#define GVMM_ACTION_BAKE 0
+
+/** What a binding does with a slot: an address of ours, remapped when the buffer changes. */
+#define GVMM_ACTION_MAP 1
+
+/** What a binding does with a slot: a shadow, copied in at begin and back at end. */
+#define GVMM_ACTION_COPY 2
+
+/** What a binding does with a slot: the executor changes the address. No binding of this version does. */
+#define GVMM_ACTION_PATCH 3
+
+/** How a binding is to work; all zero but `struct_size` is the default. */
+typedef struct gvmm_binding_desc {
+    /** `sizeof(gvmm_binding_desc)`. */
     size_t struct_size;
-    /** The generation whose addresses are in force. */
-    uint64_t generation;
-    /** Slots whose buffer is another than in the step before. */
-    uint64_t changed_slots;
-    /** Slots remapped. */
-    uint64_t remapped_slots;
-    /** Slots copied. */
-    uint64_t copied_slots;
-    /** Bytes copied. */
-    uint64_t copied_bytes;
-    /** Launches of copies. */
-    uint64_t copy_launches;
-    /** Map calls to the driver. */
-    uint64_t map_calls;
-    /** Unmap calls to the driver. */
-    uint64_t unmap_calls;
-    /** Set-access calls to the driver. */
-    uint64_t set_access_calls;
-    /** Nanoseconds spent waiting on the host for the step before. */
-    uint64_t wait_ns;
-    /** Nanoseconds spent in driver calls. */
-    uint64_t driver_ns;
-    /** 1 where the host waited for the step before. */
-    uint32_t waited;
-    /** 0. */
-    uint32_t reserved;
-} gvmm_step_report;
+    /** Slots of at most so many bytes are copied, larger ones mapped; or `GVMM_THRESHOLD_...`. */
+    uint64_t threshold_bytes;
+    /** Free device memory in bytes for the automatic threshold, equal on all ranks of a job; 0: not used. */
+    uint64_t free_bytes;
+    /** Who may do what in mappings and shadows; may be NULL if the count is 0. */
+    const gvmm_access *access;
+    /** Number of elements; 0: the device itself, read and write. */
+    size_t access_count;
+    /** Distance of two elements in bytes. */
+    size_t access_stride_bytes;
+} gvmm_binding_desc;
 
 /**
- * What a binding is and has done. Counts of calls: "setup" is up to and including the begin that started the
- * first step; "total" is all.
+ * What a binding is and has done. Counts of calls: "setup" is up to and including the begin that started
+ * the first step; "total" is all.
  */
 typedef struct gvmm_binding_info {
     /** `sizeof(gvmm_binding_info)`. */
@@ -1311,32 +1305,15 @@ typedef struct gvmm_binding_info {
 } gvmm_binding_info;
 
 /**
- * Computes the automatic threshold: the largest slot size that is worth copying instead of mapping. A pure
- * function: the same numbers give the same answer, on every rank.
- *
- * State: needs none and changes none.
- * Parameters: `size_bytes`, `count` sizes in bytes, in any order, 0 ignored; `bandwidth_bytes_per_s`,
- * `free_bytes`, `total_bytes`, the device's figures, each 0 where unknown; `out_threshold_bytes`, in bytes, or
- * GVMM_THRESHOLD_OFF where nothing is worth copying.
- * Statuses: none of its own.
- * Threads: thread-safe.
- */
-gvmm_status gvmm_compute_threshold(const uint64_t *size_bytes,
-                                   size_t count,
-                                   uint64_t bandwidth_bytes_per_s,
-                                   uint64_t free_bytes,
-                                   uint64_t total_bytes,
-                                   uint64_t *out_threshold_bytes);
-
-/**
  * Creates a binding for a command buffer's slots. Nothing is laid out before the first begin.
  *
  * State: after success the binding lives until `gvmm_binding_destroy`; it has no addresses yet.
  * Parameters: `device`; `desc`, or NULL for the default; `slots`, `count` elements `stride_bytes` apart, 0
  * allowed; `out_binding`, the handle.
- * Statuses: INVALID_SIZE (a slot of no bytes), INVALID_ARGUMENT (a direction, flag, memory space or access mode),
- * MISALIGNED (an alignment is no power of two, or a shadow address does not have it), OUT_OF_RANGE and OVERLAP (shadow
- * addresses), NO_DEVICE (in the access list), UNKNOWN_VERSION; the last-error detail names the slot.
+ * Statuses: INVALID_SIZE (a slot of no bytes), INVALID_ARGUMENT (a direction, flag, memory space or access
+ * mode), MISALIGNED (an alignment is no power of two, or a shadow address does not have it), OUT_OF_RANGE
+ * and OVERLAP (shadow addresses), NO_DEVICE (in the access list), UNKNOWN_VERSION; the last-error detail
+ * names the slot.
  * Threads: thread-safe.
  */
 gvmm_status gvmm_binding_create(gvmm_device *device,
@@ -1345,57 +1322,6 @@ gvmm_status gvmm_binding_create(gvmm_device *device,
                                 size_t count,
                                 size_t stride_bytes,
                                 gvmm_binding **out_binding);
-
-/**
- * Begins a step: puts this step's buffers behind the slots' addresses. Begin, the command buffer and end run on
- * one stream.
- *
- * If the buffers can be served at the addresses of `generation`, the step starts (SUCCESS): copies in are
- * enqueued, moved slots are remapped (only then may the host wait, for the step before). Otherwise the answer is
- * RECORD_AGAIN, a success: the slots are laid out anew, the generation is raised, no step starts and nothing is
- * enqueued; ask `gvmm_binding_addresses`, record the command buffer with those, and begin again.
- *
- * State: before, no step is begun. After SUCCESS one is, until end or abort. A buffer must live until the stream
- * has passed end; then its block may be destroyed. The stream must live until the binding's next begin on
- * another stream, its destruction, or `gvmm_stream_forget`. After a failure the old addresses are in force and
- * no step is begun.
- * Parameters: `binding`; `stream`, a `gvmm_stream` or the vendor's own; `buffers`, one for each slot, `count`
- * elements `stride_bytes` apart; `generation`, the one whose addresses the caller recorded, 0 before the first;
- * `out_report`, or NULL.
- * Statuses: RECORD_AGAIN; WRONG_STATE (a step is begun), BUSY (another thread is in the binding), COUNT_MISMATCH,
- * INVALID_SIZE (a buffer smaller than its slot), INVALID_HANDLE (a block), INVALID_ARGUMENT (address 0 where one is
- * needed, a block of another device, a generation that was never given), ALIASED, INVALID_STREAM, STREAM_CAPTURING, the
- * memory group, RANGE_LOST, UNKNOWN_VERSION; the last-error detail names the slot.
- * Threads: externally synchronized; a second thread in the same binding gets BUSY.
- */
-gvmm_status gvmm_binding_begin(gvmm_binding *binding,
-                               void *stream,
-                               const gvmm_buffer *buffers,
-                               size_t count,
-                               size_t stride_bytes,
-                               uint64_t generation,
-                               gvmm_step_report *out_report);
-
-/**
- * Ends a step: enqueues the copies back, on the step's stream. Enqueues nothing where nothing is copied back.
- *
- * State: before, a step is begun; after success none is. After a failure it still is: end or abort it.
- * Parameters: `binding`; `out_report`, or NULL.
- * Statuses: WRONG_STATE (no step is begun), BUSY, UNKNOWN_VERSION, those of the driver.
- * Threads: externally synchronized; a second thread in the same binding gets BUSY.
- */
-gvmm_status gvmm_binding_end(gvmm_binding *binding,
-                             gvmm_step_report *out_report);
-
-/**
- * Ends a step whose launch failed, without copying back.
- *
- * State: before, a step is begun; after success none is.
- * Parameters: `binding`.
- * Statuses: WRONG_STATE (no step is begun), BUSY.
- * Threads: externally synchronized; a second thread in the same binding gets BUSY.
- */
-gvmm_status gvmm_binding_abort(gvmm_binding *binding);
 
 /**
  * Gives the slots' addresses, to be recorded into the command buffer.
@@ -1447,10 +1373,114 @@ gvmm_status gvmm_binding_drop_idle(gvmm_binding *binding,
  *
  * State: after success the handle is invalid. A step that is begun is aborted.
  * Parameters: `binding`.
- * Statuses: BUSY (another thread is inside it), STREAM_CAPTURING (the last step's stream is being captured).
+ * Statuses: BUSY (another thread is inside it), STREAM_CAPTURING (the last step's stream is being
+ * captured).
  * Threads: externally synchronized; a second thread in the same binding gets BUSY.
  */
 gvmm_status gvmm_binding_destroy(gvmm_binding *binding);
+
+/* ---- Steps: begin and end. ---- */
+
+/** What stands behind a slot in one step. */
+typedef struct gvmm_buffer {
+    /** Its address. */
+    uint64_t address;
+    /** Its size in bytes, at least the slot's. */
+    uint64_t size_bytes;
+    /**
+     * Without a block: a number that changes with each allocation, 0 meaning "always changed". With a
+     * block it is ignored.
+     */
+    uint64_t allocation_id;
+    /** The block that starts at `address` and holds all of the buffer, or NULL. */
+    gvmm_block *block;
+} gvmm_buffer;
+
+/** What a begin or an end did. */
+typedef struct gvmm_step_report {
+    /** `sizeof(gvmm_step_report)`. */
+    size_t struct_size;
+    /** The generation whose addresses are in force. */
+    uint64_t generation;
+    /** Slots whose buffer is another than in the step before. */
+    uint64_t changed_slots;
+    /** Slots remapped. */
+    uint64_t remapped_slots;
+    /** Slots copied. */
+    uint64_t copied_slots;
+    /** Bytes copied. */
+    uint64_t copied_bytes;
+    /** Launches of copies. */
+    uint64_t copy_launches;
+    /** Map calls to the driver. */
+    uint64_t map_calls;
+    /** Unmap calls to the driver. */
+    uint64_t unmap_calls;
+    /** Set-access calls to the driver. */
+    uint64_t set_access_calls;
+    /** Nanoseconds spent waiting on the host for the step before. */
+    uint64_t wait_ns;
+    /** Nanoseconds spent in driver calls. */
+    uint64_t driver_ns;
+    /** 1 where the host waited for the step before. */
+    uint32_t waited;
+    /** 0. */
+    uint32_t reserved;
+} gvmm_step_report;
+
+/**
+ * Begins a step: puts this step's buffers behind the slots' addresses. Begin, the command buffer and end
+ * run on one stream.
+ *
+ * If the buffers can be served at the addresses of `generation`, the step starts (SUCCESS): copies in are
+ * enqueued, moved slots are remapped (only then may the host wait, for the step before). Otherwise the
+ * answer is RECORD_AGAIN, a success: the slots are laid out anew, the generation is raised, no step starts
+ * and nothing is enqueued; ask `gvmm_binding_addresses`, record the command buffer with those, and begin
+ * again.
+ *
+ * State: before, no step is begun. After SUCCESS one is, until end or abort. A buffer must live until the
+ * stream has passed end; then its block may be destroyed. The stream must live until the binding's next
+ * begin on another stream, its destruction, or `gvmm_stream_forget`. After a failure the old addresses are
+ * in force and no step is begun.
+ * Parameters: `binding`; `stream`, a `gvmm_stream` or the vendor's own; `buffers`, one for each slot,
+ * `count` elements `stride_bytes` apart; `generation`, the one whose addresses the caller recorded, 0
+ * before the first; `out_report`, or NULL.
+ * Statuses: RECORD_AGAIN; WRONG_STATE (a step is begun), BUSY (another thread is in the binding),
+ * COUNT_MISMATCH, INVALID_SIZE (a buffer smaller than its slot), INVALID_HANDLE (a block),
+ * INVALID_ARGUMENT (address 0 where one is needed, a block of another device, a generation that was never
+ * given), ALIASED, INVALID_STREAM, STREAM_CAPTURING, the memory group, RANGE_LOST, UNKNOWN_VERSION; the
+ * last-error detail names the slot.
+ * Threads: externally synchronized; a second thread in the same binding gets BUSY.
+ */
+gvmm_status gvmm_binding_begin(gvmm_binding *binding,
+                               void *stream,
+                               const gvmm_buffer *buffers,
+                               size_t count,
+                               size_t stride_bytes,
+                               uint64_t generation,
+                               gvmm_step_report *out_report);
+
+/**
+ * Ends a step: enqueues the copies back, on the step's stream. Enqueues nothing where nothing is copied
+ * back.
+ *
+ * State: before, a step is begun; after success none is. After a failure it still is: end or abort it.
+ * Parameters: `binding`; `out_report`, or NULL.
+ * Statuses: WRONG_STATE (no step is begun), BUSY, UNKNOWN_VERSION, those of the driver.
+ * Threads: externally synchronized; a second thread in the same binding gets BUSY.
+ */
+gvmm_status gvmm_binding_end(gvmm_binding *binding,
+                             gvmm_step_report *out_report);
+
+/**
+ * Ends a step whose launch failed, without copying back.
+ *
+ * State: before, a step is begun; after success none is.
+ * Parameters: `binding`.
+ * Statuses: WRONG_STATE (no step is begun), BUSY.
+ * Threads: externally synchronized; a second thread in the same binding gets BUSY.
+ */
+gvmm_status gvmm_binding_abort(gvmm_binding *binding);
 
 /* ---- The fault switch. ---- */
 
@@ -1518,12 +1548,12 @@ gvmm_status gvmm_binding_destroy(gvmm_binding *binding);
 #define GVMM_CALL_MEMORY 20
 
 /**
- * For tests: makes driver calls fail, without making them. It holds for all devices of the device's driver and
- * replaces what was set before.
+ * For tests: makes driver calls fail, without making them. It holds for all devices of the device's driver
+ * and replaces what was set before.
  *
  * State: after success the `nth` such call from now on fails, and the `count - 1` after it.
- * Parameters: `device`; `call`, `GVMM_CALL_...`; `nth`, 1 being the next; `count`, how many fail in a row, 0:
- * none, the switch is off; `status`, a `GVMM_ERROR_...` that they fail with.
+ * Parameters: `device`; `call`, `GVMM_CALL_...`; `nth`, 1 being the next; `count`, how many fail in a row,
+ * 0: none, the switch is off; `status`, a `GVMM_ERROR_...` that they fail with.
  * Statuses: INVALID_ARGUMENT (`call`, `status`, or `nth` 0 while `count` is not).
  * Threads: thread-safe.
  */

@@ -1,6 +1,6 @@
 //! Every environment variable, read once, each with its default and its warning.
 
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 
 /// A variable, for the documents and for people.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,7 +82,8 @@ pub const fn variables() -> &'static [Variable] {
 pub struct Config {
     /// What to log to standard error (`GVMM_LOG`), or nothing.
     pub log: Option<String>,
-    /// The number of the driver (`GVMM_DRIVER`): 1 cuda, 2 hip, 3 level_zero, 4 host; none is the first found.
+    /// The number of the driver (`GVMM_DRIVER`): 1 cuda, 2 hip, 3 level_zero, 4 host; none is the first
+    /// found.
     pub driver: Option<u32>,
     /// How the host driver shall behave.
     pub host: HostConfig,
@@ -115,18 +116,22 @@ impl Default for HostConfig {
     }
 }
 
-/// What the environment says; it is read at the first call, and wrong values are warned of then.
+/// What the environment says; it is read once, and wrong values are warned of at the first call.
 pub fn get() -> &'static Config {
-    static CONFIG: OnceLock<Config> = OnceLock::new();
-    CONFIG.get_or_init(|| {
-        let (config, warnings) =
-            Config::read(|name| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned()));
-        crate::logging::start(config.log.as_deref());
-        for warning in warnings {
-            log::warn!("{warning}");
-        }
-        config
-    })
+    static WARN: Once = Once::new();
+    let (config, warnings) = read_once();
+    WARN.call_once(|| warnings.iter().for_each(|warning| log::warn!("{warning}")));
+    config
+}
+
+/// What to log to standard error, or nothing; asked for before there is a logger that could be warned through.
+pub(crate) fn log_filter() -> Option<&'static str> {
+    read_once().0.log.as_deref()
+}
+
+fn read_once() -> &'static (Config, Vec<String>) {
+    static READ: OnceLock<(Config, Vec<String>)> = OnceLock::new();
+    READ.get_or_init(|| Config::read(|name| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned())))
 }
 
 impl Config {

@@ -1,6 +1,7 @@
 //! Where log messages go: to the caller's function, else to standard error where `GVMM_LOG` is set, else
 //! nowhere. A logger that the process already has is never replaced; it then gets everything.
 
+use crate::config;
 use crate::error::{Error, Kind, Operation, Result};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use std::cell::{Cell, RefCell};
@@ -28,15 +29,24 @@ static ROUTER: Router = Router { stderr: OnceLock::new(), callback: RwLock::new(
 /// How many messages a call may keep; more are counted and dropped.
 const KEPT: usize = 1000;
 
+/// Where a thread stands; in one place, since finding it costs something in every call.
+struct Thread {
+    /// How many holds live.
+    holds: Cell<u32>,
+    /// True where a message waits for them to go.
+    waiting: Cell<bool>,
+    in_callback: Cell<bool>,
+}
+
 thread_local! {
-    static HOLDS: Cell<u32> = const { Cell::new(0) };
-    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+    static THREAD: Thread =
+        const { Thread { holds: Cell::new(0), waiting: Cell::new(false), in_callback: Cell::new(false) } };
     static WAITING: RefCell<Vec<Message>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Begins to log to standard error what `filter` lets through, unless the process has a logger.
-pub(crate) fn start(filter: Option<&str>) {
-    let Some(filter) = filter else { return };
+/// Begins to log to standard error what `GVMM_LOG` asks for, unless the process has a logger.
+pub(crate) fn start() {
+    let Some(filter) = config::log_filter() else { return };
     let logger = env_logger::Builder::new().parse_filters(filter).build();
     if ROUTER.stderr.set(logger).is_ok() && install() {
         adjust();
@@ -106,10 +116,10 @@ impl Log for Router {
     fn flush(&self) {}
 }
 
-/// Keeps a message while the call that it belongs to may hold locks, else hands it over. What a callback's own
-/// calls log is dropped: it would never end.
+/// Keeps a message while the call that it belongs to may hold locks, else hands it over. What a callback's
+/// own calls log is dropped: it would never end.
 fn keep_or_deliver(record: &Record<'_>) {
-    if IN_CALLBACK.get() {
+    if THREAD.with(|thread| thread.in_callback.get()) {
         return;
     }
     let message = Message {
@@ -117,9 +127,10 @@ fn keep_or_deliver(record: &Record<'_>) {
         target: text(record.target()),
         text: text(&record.args().to_string()),
     };
-    if HOLDS.get() == 0 {
+    if !is_held() {
         return deliver(&message);
     }
+    THREAD.with(|thread| thread.waiting.set(true));
     let _ = WAITING.try_with(|waiting| {
         let mut waiting = waiting.borrow_mut();
         if waiting.len() < KEPT {
@@ -137,32 +148,37 @@ fn text(text: &str) -> CString {
 /// Calls the callback, with no lock of ours held.
 fn deliver(message: &Message) {
     if let Some((callback, _)) = ROUTER.callback() {
-        IN_CALLBACK.set(true);
+        THREAD.with(|thread| thread.in_callback.set(true));
         callback(message.level, &message.target, &message.text);
-        IN_CALLBACK.set(false);
+        THREAD.with(|thread| thread.in_callback.set(false));
     }
 }
 
-/// While it lives, this thread's messages for the callback are kept; they are handed over when the outermost
-/// goes. Messages to standard error are not kept.
+/// While it lives, this thread's messages for the callback are kept; they are handed over when the
+/// outermost goes. Messages to standard error are not kept.
 pub(crate) struct Hold(());
 
 /// Keeps this thread's messages until the answer is dropped.
 pub(crate) fn hold() -> Hold {
-    HOLDS.set(HOLDS.get().wrapping_add(1));
+    THREAD.with(|thread| thread.holds.set(thread.holds.get().wrapping_add(1)));
     Hold(())
+}
+
+/// True while a hold of this thread lives: it is inside a call.
+pub(crate) fn is_held() -> bool {
+    THREAD.with(|thread| thread.holds.get() != 0)
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        HOLDS.set(HOLDS.get().wrapping_sub(1));
-        if HOLDS.get() != 0 {
+        let deliver_now = THREAD.with(|thread| {
+            thread.holds.set(thread.holds.get().wrapping_sub(1));
+            thread.holds.get() == 0 && thread.waiting.replace(false)
+        });
+        if !deliver_now {
             return;
         }
-        let waiting = WAITING.try_with(|waiting| match waiting.try_borrow_mut() {
-            Ok(mut waiting) if !waiting.is_empty() => std::mem::take(&mut *waiting),
-            _ => Vec::new(),
-        });
+        let waiting = WAITING.try_with(RefCell::take);
         waiting.unwrap_or_default().iter().for_each(deliver);
     }
 }

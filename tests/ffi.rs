@@ -3,6 +3,8 @@
 
 #[path = "ffi/golden.rs"]
 mod golden;
+#[path = "ffi/logger.rs"]
+mod logger;
 #[path = "ffi/toolbox.rs"]
 mod toolbox;
 
@@ -35,6 +37,9 @@ programs! {
     handles "handles.c",
     steps "steps.c",
     nulls "nulls.c",
+    broken "broken.c",
+    devices "devices.c",
+    plain_memory "plain_memory.c",
     versions "versions.c",
     threads "threads.c",
     faults "faults.c",

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// The files of `src/capi`, each a section of the header, in order: a type comes before its uses.
-const FILES: [&str; 13] = [
+const FILES: [&str; 17] = [
     "version",
     "status",
     "types",
@@ -13,10 +13,14 @@ const FILES: [&str; 13] = [
     "device",
     "stream",
     "block",
+    "access",
     "reservation",
+    "remap",
     "allocation",
     "copy",
+    "slot",
     "binding",
+    "step",
     "testing",
 ];
 
@@ -103,4 +107,28 @@ fn every_file_that_exports_is_in_the_header() {
         let listed = FILES.iter().any(|file| Path::new(file).file_stem() == path.file_stem());
         assert!(!text.contains("no_mangle") || listed, "{} is not listed", path.display());
     }
+}
+
+/// What a C programmer must know of every function.
+#[test]
+fn every_function_says_what_its_comment_must() {
+    let header = generate();
+    let mut functions = 0;
+    for (at, _) in header.match_indices(");\n") {
+        let before = &header[..at];
+        let Some(comment) = before.rfind("/**").map(|start| &before[start..]) else { continue };
+        let name = comment.rsplit_once("*/").map_or("", |(_, code)| code).trim();
+        if !name.contains("gvmm_") || name.starts_with("typedef") {
+            continue;
+        }
+        functions += 1;
+        let says = |words: &[&str]| words.iter().any(|word| comment.contains(word));
+        assert!(says(&[" * State: "]), "{name}: no state");
+        assert!(says(&[" * Parameters: "]) || name.ends_with("(void"), "{name}: no parameters");
+        assert!(says(&[" * Statuses: ", " * Returns: "]), "{name}: no statuses");
+        let threads = ["thread-safe.", "externally synchronized;", "this thread."];
+        let threads = threads.map(|words| format!(" * Threads: {words}"));
+        assert!(threads.iter().any(|words| comment.contains(words)), "{name}: no thread safety");
+    }
+    assert!(functions > 50, "the functions are not found");
 }

@@ -30,8 +30,8 @@ pub struct gvmm_allocation_info {
 /// Creates a block, reserves, maps and gives the device access, or undoes all of it.
 ///
 /// State: after success the memory is accessible until `gvmm_allocation_destroy`.
-/// Parameters: `device`; `size_bytes`, above 0, rounded up to the granularity; `out_allocation`, the handle;
-/// `out_address`, the memory's address.
+/// Parameters: `device`; `size_bytes`, above 0, rounded up to the granularity; `out_allocation`, the
+/// handle; `out_address`, the memory's address.
 /// Statuses: INVALID_SIZE, OUT_OF_DEVICE_MEMORY, OUT_OF_ADDRESS_SPACE, MAP_LIMIT.
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]

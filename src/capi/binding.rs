@@ -1,41 +1,23 @@
 //! Bindings: the slots of one command buffer.
 #![allow(unsafe_code, reason = "exports symbols; says that the caller vouches for its pointers")]
 
+use super::access::{access_list, check_access, gvmm_access};
+use super::array::Elements;
 use super::block::BlockObject;
-use super::drivers::{self, Child, DeviceObject};
+use super::drivers::{Child, DeviceObject};
 use super::entry::entry;
 use super::handle::{self, Noun, Table};
-use super::reservation::{access_list, check_access, gvmm_access, nanoseconds};
+use super::slot::{gvmm_slot, slot};
 use super::status::gvmm_status;
-use super::stream;
-use super::types::{gvmm_binding, gvmm_block, gvmm_device};
-use super::versioned::{Caller, Element, Elements, Versioned, versioned};
+use super::step::gvmm_buffer;
+use super::types::{gvmm_binding, gvmm_device};
+use super::versioned::{Caller, Versioned, versioned};
 use crate::error::{Error, Kind, Operation, Result};
-use crate::rebind::{
-    self, Action, Binding, BindingInfo, Buffer, Buffers, Direction, MemorySpace, Options, Slot, SlotFlags,
-    StepReport, Threshold,
-};
+use crate::rebind::{Action, Binding, BindingInfo, Options, Threshold};
 use crate::units::{ByteSize, DevicePtr};
-use crate::vm::{Block, Device};
-use std::ffi::c_void;
+use crate::vm::Device;
 use std::sync::Arc;
-
-/// Direction of a slot: the command buffer reads and writes it. It is copied in and back where it is copied.
-pub const GVMM_DIRECTION_IN_OUT: u32 = 0;
-/// Direction of a slot: it is only read, and never copied back.
-pub const GVMM_DIRECTION_IN: u32 = 1;
-/// Direction of a slot: each launch writes every byte of it, and it is never copied in.
-pub const GVMM_DIRECTION_OUT: u32 = 2;
-
-/// Flag of a slot: its buffer is registered with a collective; only the buffer's own address will do.
-pub const GVMM_SLOT_REGISTERED: u32 = 1;
-/// Flag of a slot: its buffer is memory that this library cannot map.
-pub const GVMM_SLOT_FOREIGN: u32 = 2;
-
-/// Memory space of a slot: the device's memory.
-pub const GVMM_MEMORY_SPACE_DEVICE: u32 = 0;
-/// Memory space of a slot: the host's memory, which is never mapped or copied.
-pub const GVMM_MEMORY_SPACE_HOST: u32 = 1;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a binding does with a slot: the command buffer has the buffer's own address.
 pub const GVMM_ACTION_BAKE: u32 = 0;
@@ -45,48 +27,6 @@ pub const GVMM_ACTION_MAP: u32 = 1;
 pub const GVMM_ACTION_COPY: u32 = 2;
 /// What a binding does with a slot: the executor changes the address. No binding of this version does.
 pub const GVMM_ACTION_PATCH: u32 = 3;
-
-/// Threshold: what `XLA_VMM_TMP_COPY_THRESHOLD` says, else automatic.
-pub const GVMM_THRESHOLD_DEFAULT: u64 = 0;
-/// Threshold: automatic, by `gvmm_compute_threshold` on the slots' sizes and the device's figures.
-pub const GVMM_THRESHOLD_AUTO: u64 = 1;
-/// Threshold: nothing is copied.
-pub const GVMM_THRESHOLD_OFF: u64 = u64::MAX;
-
-/// One buffer that the command buffer uses.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct gvmm_slot {
-    /// How many bytes the command buffer uses, at least 1.
-    pub size_bytes: u64,
-    /// `GVMM_DIRECTION_...`.
-    pub direction: u32,
-    /// `GVMM_SLOT_...` bits.
-    pub flags: u32,
-    /// The alignment of its address in bytes, a power of two; 0 is 256.
-    pub alignment_bytes: u64,
-    /// `GVMM_MEMORY_SPACE_...`.
-    pub memory_space: u32,
-    /// 0.
-    pub reserved: u32,
-    /// A fixed address of the caller's own memory that the slot is copied to and from, or 0.
-    pub shadow_address: u64,
-}
-
-/// What stands behind a slot in one step.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct gvmm_buffer {
-    /// Its address.
-    pub address: u64,
-    /// Its size in bytes, at least the slot's.
-    pub size_bytes: u64,
-    /// Without a block: a number that changes with each allocation, 0 meaning "always changed". With a block it
-    /// is ignored.
-    pub allocation_id: u64,
-    /// The block that starts at `address` and holds all of the buffer, or NULL.
-    pub block: *mut gvmm_block,
-}
 
 /// How a binding is to work; all zero but `struct_size` is the default.
 #[repr(C)]
@@ -106,8 +46,8 @@ pub struct gvmm_binding_desc {
     pub access_stride_bytes: usize,
 }
 
-/// What a binding is and has done. Counts of calls: "setup" is up to and including the begin that started the
-/// first step; "total" is all.
+/// What a binding is and has done. Counts of calls: "setup" is up to and including the begin that started
+/// the first step; "total" is all.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct gvmm_binding_info {
@@ -167,77 +107,15 @@ pub struct gvmm_binding_info {
     pub total_timeline_writes: u64,
 }
 
-/// What a begin or an end did.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct gvmm_step_report {
-    /// `sizeof(gvmm_step_report)`.
-    pub struct_size: usize,
-    /// The generation whose addresses are in force.
-    pub generation: u64,
-    /// Slots whose buffer is another than in the step before.
-    pub changed_slots: u64,
-    /// Slots remapped.
-    pub remapped_slots: u64,
-    /// Slots copied.
-    pub copied_slots: u64,
-    /// Bytes copied.
-    pub copied_bytes: u64,
-    /// Launches of copies.
-    pub copy_launches: u64,
-    /// Map calls to the driver.
-    pub map_calls: u64,
-    /// Unmap calls to the driver.
-    pub unmap_calls: u64,
-    /// Set-access calls to the driver.
-    pub set_access_calls: u64,
-    /// Nanoseconds spent waiting on the host for the step before.
-    pub wait_ns: u64,
-    /// Nanoseconds spent in driver calls.
-    pub driver_ns: u64,
-    /// 1 where the host waited for the step before.
-    pub waited: u32,
-    /// 0.
-    pub reserved: u32,
-}
-
-/// Computes the automatic threshold: the largest slot size that is worth copying instead of mapping. A pure
-/// function: the same numbers give the same answer, on every rank.
-///
-/// State: needs none and changes none.
-/// Parameters: `size_bytes`, `count` sizes in bytes, in any order, 0 ignored; `bandwidth_bytes_per_s`,
-/// `free_bytes`, `total_bytes`, the device's figures, each 0 where unknown; `out_threshold_bytes`, in bytes, or
-/// GVMM_THRESHOLD_OFF where nothing is worth copying.
-/// Statuses: none of its own.
-/// Threads: thread-safe.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gvmm_compute_threshold(
-    size_bytes: *const u64,
-    count: usize,
-    bandwidth_bytes_per_s: u64,
-    free_bytes: u64,
-    total_bytes: u64,
-    out_threshold_bytes: *mut u64,
-) -> gvmm_status {
-    // SAFETY: the caller vouches for the pointers.
-    let c = unsafe { Caller::vouches() };
-    entry(Operation::Query, || {
-        let out = c.out(out_threshold_bytes)?;
-        let sizes: Vec<_> = c.elements(size_bytes, count, size_of::<u64>())?.iter().map(ByteSize).collect();
-        let (free, total) = (ByteSize(free_bytes), ByteSize(total_bytes));
-        out.write(rebind::compute_threshold(&sizes, bandwidth_bytes_per_s, free, total).0);
-        Ok(())
-    })
-}
-
 /// Creates a binding for a command buffer's slots. Nothing is laid out before the first begin.
 ///
 /// State: after success the binding lives until `gvmm_binding_destroy`; it has no addresses yet.
 /// Parameters: `device`; `desc`, or NULL for the default; `slots`, `count` elements `stride_bytes` apart, 0
 /// allowed; `out_binding`, the handle.
-/// Statuses: INVALID_SIZE (a slot of no bytes), INVALID_ARGUMENT (a direction, flag, memory space or access mode),
-/// MISALIGNED (an alignment is no power of two, or a shadow address does not have it), OUT_OF_RANGE and OVERLAP (shadow
-/// addresses), NO_DEVICE (in the access list), UNKNOWN_VERSION; the last-error detail names the slot.
+/// Statuses: INVALID_SIZE (a slot of no bytes), INVALID_ARGUMENT (a direction, flag, memory space or access
+/// mode), MISALIGNED (an alignment is no power of two, or a shadow address does not have it), OUT_OF_RANGE
+/// and OVERLAP (shadow addresses), NO_DEVICE (in the access list), UNKNOWN_VERSION; the last-error detail
+/// names the slot.
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_binding_create(
@@ -258,88 +136,10 @@ pub unsafe extern "C" fn gvmm_binding_create(
         let child = device.adopt()?;
         let binding = Binding::new(&device.device, slots, options(c, &device.device, &desc)?)?;
         let device = Arc::clone(&device.device);
-        out.write(handle::insert(BindingObject { binding, device, _child: child })?);
+        let (seen, epoch) = (AtomicU64::new(0), AtomicU64::new(0));
+        out.write(handle::insert(BindingObject { binding, device, seen, epoch, _child: child })?);
         Ok(())
     })
-}
-
-/// Begins a step: puts this step's buffers behind the slots' addresses. Begin, the command buffer and end run on
-/// one stream.
-///
-/// If the buffers can be served at the addresses of `generation`, the step starts (SUCCESS): copies in are
-/// enqueued, moved slots are remapped (only then may the host wait, for the step before). Otherwise the answer is
-/// RECORD_AGAIN, a success: the slots are laid out anew, the generation is raised, no step starts and nothing is
-/// enqueued; ask `gvmm_binding_addresses`, record the command buffer with those, and begin again.
-///
-/// State: before, no step is begun. After SUCCESS one is, until end or abort. A buffer must live until the stream
-/// has passed end; then its block may be destroyed. The stream must live until the binding's next begin on
-/// another stream, its destruction, or `gvmm_stream_forget`. After a failure the old addresses are in force and
-/// no step is begun.
-/// Parameters: `binding`; `stream`, a `gvmm_stream` or the vendor's own; `buffers`, one for each slot, `count`
-/// elements `stride_bytes` apart; `generation`, the one whose addresses the caller recorded, 0 before the first;
-/// `out_report`, or NULL.
-/// Statuses: RECORD_AGAIN; WRONG_STATE (a step is begun), BUSY (another thread is in the binding), COUNT_MISMATCH,
-/// INVALID_SIZE (a buffer smaller than its slot), INVALID_HANDLE (a block), INVALID_ARGUMENT (address 0 where one is
-/// needed, a block of another device, a generation that was never given), ALIASED, INVALID_STREAM, STREAM_CAPTURING, the
-/// memory group, RANGE_LOST, UNKNOWN_VERSION; the last-error detail names the slot.
-/// Threads: externally synchronized; a second thread in the same binding gets BUSY.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gvmm_binding_begin(
-    binding: *mut gvmm_binding,
-    stream: *mut c_void,
-    buffers: *const gvmm_buffer,
-    count: usize,
-    stride_bytes: usize,
-    generation: u64,
-    out_report: *mut gvmm_step_report,
-) -> gvmm_status {
-    // SAFETY: the caller vouches for the pointers.
-    let c = unsafe { Caller::vouches() };
-    entry(Operation::Begin, || {
-        let out = c.out_struct_or_null(out_report)?;
-        let buffers = StepBuffers(c.elements(buffers, count, stride_bytes)?);
-        let binding = handle::get::<BindingObject>(binding)?;
-        let stream = stream::resolve(&binding.device, stream)?;
-        let (outcome, report) = binding.binding.begin(stream, &buffers, generation)?;
-        if let Some(out) = out {
-            out.write(&report.into());
-        }
-        Ok(outcome)
-    })
-}
-
-/// Ends a step: enqueues the copies back, on the step's stream. Enqueues nothing where nothing is copied back.
-///
-/// State: before, a step is begun; after success none is. After a failure it still is: end or abort it.
-/// Parameters: `binding`; `out_report`, or NULL.
-/// Statuses: WRONG_STATE (no step is begun), BUSY, UNKNOWN_VERSION, those of the driver.
-/// Threads: externally synchronized; a second thread in the same binding gets BUSY.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gvmm_binding_end(
-    binding: *mut gvmm_binding,
-    out_report: *mut gvmm_step_report,
-) -> gvmm_status {
-    // SAFETY: the caller vouches for the pointers.
-    let c = unsafe { Caller::vouches() };
-    entry(Operation::End, || {
-        let out = c.out_struct_or_null(out_report)?;
-        let report = handle::get::<BindingObject>(binding)?.binding.end()?;
-        if let Some(out) = out {
-            out.write(&report.into());
-        }
-        Ok(())
-    })
-}
-
-/// Ends a step whose launch failed, without copying back.
-///
-/// State: before, a step is begun; after success none is.
-/// Parameters: `binding`.
-/// Statuses: WRONG_STATE (no step is begun), BUSY.
-/// Threads: externally synchronized; a second thread in the same binding gets BUSY.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gvmm_binding_abort(binding: *mut gvmm_binding) -> gvmm_status {
-    entry(Operation::End, || handle::get::<BindingObject>(binding)?.binding.abort())
 }
 
 /// Gives the slots' addresses, to be recorded into the command buffer.
@@ -437,14 +237,18 @@ pub unsafe extern "C" fn gvmm_binding_drop_idle(
 ///
 /// State: after success the handle is invalid. A step that is begun is aborted.
 /// Parameters: `binding`.
-/// Statuses: BUSY (another thread is inside it), STREAM_CAPTURING (the last step's stream is being captured).
+/// Statuses: BUSY (another thread is inside it), STREAM_CAPTURING (the last step's stream is being
+/// captured).
 /// Threads: externally synchronized; a second thread in the same binding gets BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_binding_destroy(binding: *mut gvmm_binding) -> gvmm_status {
     entry(Operation::Destroy, || {
         let leaving = handle::leave::<BindingObject>(binding)?;
-        if !leaving.is_poisoned() {
-            leaving.binding.destroy()?;
+        match leaving.binding.destroy() {
+            Err(error) if matches!(error.kind, Kind::Busy | Kind::StreamCapturing) => return Err(error),
+            // Its stream has failed for good, or it is half done: dropping it does what can be done.
+            Err(error) => log::warn!("a binding that is destroyed: {error}"),
+            Ok(()) => {}
         }
         leaving.gone();
         Ok(())
@@ -480,31 +284,28 @@ versioned!(gvmm_binding_info {
     total_copy_launches,
     total_timeline_writes,
 });
-versioned!(gvmm_step_report {
-    generation,
-    changed_slots,
-    remapped_slots,
-    copied_slots,
-    copied_bytes,
-    copy_launches,
-    map_calls,
-    unmap_calls,
-    set_access_calls,
-    wait_ns,
-    driver_ns,
-    waited,
-    reserved,
-});
-// SAFETY: numbers.
-unsafe impl Element for gvmm_slot {}
-// SAFETY: numbers and a raw pointer.
-unsafe impl Element for gvmm_buffer {}
 
 /// What a handle of a binding stands for.
 pub(super) struct BindingObject {
-    binding: Binding,
-    device: Arc<Device>,
+    pub(super) binding: Binding,
+    pub(super) device: Arc<Device>,
+    /// How many blocks' handles had died when the last begin that started a step looked at its buffers.
+    pub(super) seen: AtomicU64,
+    /// Rises when a begin was given a handle that is dead.
+    epoch: AtomicU64,
     _child: Child,
+}
+
+impl BindingObject {
+    /// What `rebind` takes for the epoch of the blocks. Programs destroy blocks all the time; what counts
+    /// for this binding is whether the handles of this step live, which takes a few ns each to see.
+    pub(super) fn epoch(&self, deaths: u64, buffers: &Elements<gvmm_buffer>) -> u64 {
+        let dead = |buffer: gvmm_buffer| !buffer.block.is_null() && !BlockObject::is_live(buffer.block);
+        if self.seen.load(Ordering::Relaxed) != deaths && buffers.iter().any(dead) {
+            self.epoch.fetch_add(1, Ordering::Relaxed);
+        }
+        self.epoch.load(Ordering::Relaxed)
+    }
 }
 
 static BINDINGS: Table<BindingObject> = Table::new();
@@ -517,37 +318,6 @@ impl Noun for BindingObject {
     }
 }
 
-/// A step's buffers, read where the caller has them: nothing is copied or allocated for a step.
-struct StepBuffers(Elements<gvmm_buffer>);
-
-impl Buffers for StepBuffers {
-    #[inline]
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// With a block, its handle is what tells it from others: no two blocks ever have the same.
-    #[inline]
-    fn get(&self, i: usize) -> Buffer {
-        let buffer = self.0.get(i);
-        let key = handle::key(buffer.block);
-        let has_block = key != 0;
-        let id = if has_block { key } else { buffer.allocation_id };
-        Buffer { address: DevicePtr(buffer.address), bytes: ByteSize(buffer.size_bytes), id, has_block }
-    }
-
-    fn block(&self, i: usize) -> Result<Arc<Block>> {
-        let block = handle::look_up::<BlockObject>(self.0.get(i).block);
-        block
-            .map(|object| Arc::clone(&object.block))
-            .map_err(|error| error.during(Operation::Begin).entry(i as u64))
-    }
-
-    fn epoch(&self) -> u64 {
-        drivers::block_epoch()
-    }
-}
-
 fn options(c: Caller, device: &Device, desc: &gvmm_binding_desc) -> Result<Options> {
     let access = access_list(c.elements(desc.access, desc.access_count, desc.access_stride_bytes)?);
     // Its first use is at the first begin; a wrong one is better refused here.
@@ -556,43 +326,12 @@ fn options(c: Caller, device: &Device, desc: &gvmm_binding_desc) -> Result<Optio
     Ok(Options { threshold: Threshold(desc.threshold_bytes), free, access })
 }
 
-fn slot(slot: gvmm_slot) -> Slot {
-    Slot {
-        bytes: ByteSize(slot.size_bytes),
-        direction: Direction(slot.direction),
-        flags: SlotFlags(slot.flags),
-        alignment: slot.alignment_bytes,
-        space: MemorySpace(slot.memory_space),
-        shadow_address: DevicePtr(slot.shadow_address),
-    }
-}
-
 /// Room for `count` values, or a failure where `count` is garbage.
 fn room<T: Clone>(count: usize, value: T) -> Result<Vec<T>> {
     let mut room = Vec::new();
     room.try_reserve_exact(count).map_err(|_| Error::new(Kind::OutOfHostMemory, Operation::Query, ""))?;
     room.resize(count, value);
     Ok(room)
-}
-
-impl From<StepReport> for gvmm_step_report {
-    fn from(report: StepReport) -> Self {
-        Self {
-            generation: report.generation,
-            changed_slots: report.changed_slots,
-            remapped_slots: report.remapped_slots,
-            copied_slots: report.copied_slots,
-            copied_bytes: report.copied_bytes,
-            copy_launches: report.calls.copy_launches,
-            map_calls: report.calls.map,
-            unmap_calls: report.calls.unmap,
-            set_access_calls: report.calls.set_access,
-            wait_ns: nanoseconds(report.wait_time),
-            driver_ns: nanoseconds(report.driver_time),
-            waited: u32::from(report.waited),
-            ..Versioned::DEFAULT
-        }
-    }
 }
 
 impl From<BindingInfo> for gvmm_binding_info {
@@ -635,20 +374,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_numbers_are_the_bindings() {
-        assert_eq!(Direction(GVMM_DIRECTION_IN_OUT), Direction::IN_OUT);
-        assert_eq!(Direction(GVMM_DIRECTION_IN), Direction::IN);
-        assert_eq!(Direction(GVMM_DIRECTION_OUT), Direction::OUT);
-        assert_eq!(SlotFlags(GVMM_SLOT_REGISTERED), SlotFlags::REGISTERED);
-        assert_eq!(SlotFlags(GVMM_SLOT_FOREIGN), SlotFlags::FOREIGN);
-        assert_eq!(MemorySpace(GVMM_MEMORY_SPACE_DEVICE), MemorySpace::DEVICE);
-        assert_eq!(MemorySpace(GVMM_MEMORY_SPACE_HOST), MemorySpace::HOST);
+    fn the_numbers_are_the_actions() {
         assert_eq!(Action(GVMM_ACTION_BAKE), Action::BAKE);
         assert_eq!(Action(GVMM_ACTION_MAP), Action::MAP);
         assert_eq!(Action(GVMM_ACTION_COPY), Action::COPY);
         assert_eq!(Action(GVMM_ACTION_PATCH), Action::PATCH);
-        assert_eq!(Threshold(GVMM_THRESHOLD_DEFAULT), Threshold::DEFAULT);
-        assert_eq!(Threshold(GVMM_THRESHOLD_AUTO), Threshold::AUTO);
-        assert_eq!(Threshold(GVMM_THRESHOLD_OFF), Threshold::OFF);
     }
 }

@@ -43,7 +43,8 @@ pub struct gvmm_block_info {
 /// State: after success the block lives until `gvmm_block_destroy`; it is not mapped.
 /// Parameters: `device`; `size_bytes`, a multiple of the device's granularity; `flags`, 0 or
 /// GVMM_BLOCK_EXPORTABLE; `out_block`, the handle.
-/// Statuses: INVALID_SIZE, INVALID_ARGUMENT (`flags`), OUT_OF_DEVICE_MEMORY, OUT_OF_FILE_DESCRIPTORS, UNSUPPORTED.
+/// Statuses: INVALID_SIZE, INVALID_ARGUMENT (`flags`), OUT_OF_DEVICE_MEMORY, OUT_OF_FILE_DESCRIPTORS,
+/// UNSUPPORTED.
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_block_create(
@@ -68,12 +69,12 @@ pub unsafe extern "C" fn gvmm_block_create(
 
 /// Makes a block of a native handle that the caller got from the driver.
 ///
-/// State: after success the block lives until `gvmm_block_destroy`. Without GVMM_BLOCK_OWNED the native handle
-/// stays the caller's, who keeps it until the block is destroyed and its last mapping is gone.
-/// Parameters: `device`; `native_handle`, the driver's; `size_bytes`, its size, a multiple of the granularity;
-/// `flags`, 0 or GVMM_BLOCK_OWNED; `out_block`, the handle.
-/// Statuses: INVALID_SIZE, INVALID_ARGUMENT (`flags`, or a native handle of 0), INVALID_HANDLE (the driver does not know
-/// the native handle, as far as it can tell).
+/// State: after success the block lives until `gvmm_block_destroy`. Without GVMM_BLOCK_OWNED the native
+/// handle stays the caller's, who keeps it until the block is destroyed and its last mapping is gone.
+/// Parameters: `device`; `native_handle`, the driver's; `size_bytes`, its size, a multiple of the
+/// granularity; `flags`, 0 or GVMM_BLOCK_OWNED; `out_block`, the handle.
+/// Statuses: INVALID_SIZE, INVALID_ARGUMENT (`flags`, or a native handle of 0), INVALID_HANDLE (the driver
+/// does not know the native handle, as far as it can tell).
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_block_adopt(
@@ -127,8 +128,8 @@ pub unsafe extern "C" fn gvmm_block_query(
 
 /// Gives up a block.
 ///
-/// State: after success the handle is invalid; the memory goes back with the last mapping that a binding or a
-/// retired place still has.
+/// State: after success the handle is invalid; the memory goes back with the last mapping that a binding or
+/// a retired place still has.
 /// Parameters: `block`.
 /// Statuses: IN_USE (the caller has it mapped, or an allocation owns it; nothing has changed).
 /// Threads: thread-safe.
@@ -150,7 +151,8 @@ pub unsafe extern "C" fn gvmm_block_destroy(block: *mut gvmm_block) -> gvmm_stat
 ///
 /// State: after success the descriptor is the caller's to close.
 /// Parameters: `block`, made with GVMM_BLOCK_EXPORTABLE; `out_fd`, a file descriptor, close-on-exec.
-/// Statuses: WRONG_STATE (not made exportable), UNSUPPORTED (no GVMM_CAPABILITY_SHARING), OUT_OF_FILE_DESCRIPTORS.
+/// Statuses: WRONG_STATE (not made exportable), UNSUPPORTED (no GVMM_CAPABILITY_SHARING),
+/// OUT_OF_FILE_DESCRIPTORS.
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_block_export(block: *mut gvmm_block, out_fd: *mut c_int) -> gvmm_status {
@@ -165,8 +167,8 @@ pub unsafe extern "C" fn gvmm_block_export(block: *mut gvmm_block, out_fd: *mut 
 
 /// Makes a block of a descriptor that another process, or this one, exported.
 ///
-/// State: after success the block lives until `gvmm_block_destroy`. The descriptor stays the caller's and may
-/// be closed.
+/// State: after success the block lives until `gvmm_block_destroy`. The descriptor stays the caller's and
+/// may be closed.
 /// Parameters: `device`; `fd`; `size_bytes`, the block's size; `out_block`, the handle.
 /// Statuses: INVALID_ARGUMENT (`fd`), INVALID_SIZE, UNSUPPORTED, OUT_OF_FILE_DESCRIPTORS.
 /// Threads: thread-safe.
@@ -227,6 +229,16 @@ impl BlockObject {
         Ok(made)
     }
 
+    /// A number that changes whenever a handle of a block dies.
+    pub(super) fn deaths() -> u64 {
+        Self::table().deaths()
+    }
+
+    /// True while a handle is good. Takes no lock.
+    pub(super) fn is_live(block: *mut gvmm_block) -> bool {
+        Self::table().is_live(handle::key(block))
+    }
+
     /// Fails where the caller has it mapped.
     pub(super) fn check_unused(&self) -> Result<()> {
         if self.block.caller_mappings() == 0 {
@@ -251,6 +263,7 @@ fn descriptor(fd: c_int) -> Result<BorrowedFd<'static>> {
     if fd < 0 || !open {
         return Err(Error::new(Kind::InvalidArgument, Operation::Share, "fd is no open file descriptor"));
     }
-    // SAFETY: it is open, and the caller keeps it so until the call returns, which is as long as it is used.
+    // SAFETY: it is open, and the caller keeps it so until the call returns, which is as long as it is
+    // used.
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }

@@ -1,13 +1,14 @@
 //! Copies.
 #![allow(unsafe_code, reason = "exports symbols; says that the caller vouches for its pointers")]
 
+use super::array::Element;
 use super::drivers::DeviceObject;
 use super::entry::entry;
 use super::handle;
 use super::status::gvmm_status;
 use super::stream;
 use super::types::gvmm_device;
-use super::versioned::{Caller, Element};
+use super::versioned::Caller;
 use crate::driver::CopySlice;
 use crate::error::Operation;
 use crate::units::DevicePtr;
@@ -25,15 +26,15 @@ pub struct gvmm_copy_slice {
     pub size_bytes: u64,
 }
 
-/// Enqueues many copies, together where the device can (GVMM_CAPABILITY_JOINT_COPIES). Their order is free. On a
-/// capturing stream they become part of the graph.
+/// Enqueues many copies, together where the device can (GVMM_CAPABILITY_JOINT_COPIES). Their order is free.
+/// On a capturing stream they become part of the graph.
 ///
 /// State: changes none but the stream's queue. Nothing to copy enqueues nothing.
 /// Parameters: `device`; `stream`, a `gvmm_stream` or the vendor's own; `slices`, `count` elements
 /// `stride_bytes` apart; `out_launches`, the number of launches that took, or NULL.
-/// Statuses: OVERLAP (a byte is written twice, or written and read), INVALID_ARGUMENT (address 0), OUT_OF_RANGE (past
-/// 2^64), INVALID_STREAM, UNKNOWN_VERSION (`stride_bytes`); the last-error detail names the slice. Memory without access shows later, as
-/// DEVICE_FAULT of the stream.
+/// Statuses: OVERLAP (a byte is written twice, or written and read), INVALID_ARGUMENT (address 0),
+/// OUT_OF_RANGE (past 2^64), INVALID_STREAM, UNKNOWN_VERSION (`stride_bytes`); the last-error detail names
+/// the slice. Memory without access shows later, as DEVICE_FAULT of the stream.
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_shadow_copy(

@@ -116,7 +116,8 @@ pub struct gvmm_call_counts {
 
 /// Counts the devices of a driver, opening the driver where that has not been done.
 ///
-/// State: after success the driver is open for the life of the process; after a failure a later call tries again.
+/// State: after success the driver is open for the life of the process; after a failure a later call tries
+/// again.
 /// Parameters: `driver`, `GVMM_DRIVER_...`; `out_count`, a number of devices.
 /// Statuses: INVALID_ARGUMENT (no such driver number), DRIVER_NOT_FOUND, DRIVER_TOO_OLD.
 /// Threads: thread-safe.
@@ -131,12 +132,13 @@ pub unsafe extern "C" fn gvmm_device_count(driver: u32, out_count: *mut u32) -> 
     })
 }
 
-/// Opens a device. Opening one twice gives two handles of the same device: they share its memory budget, and
-/// objects made through one may be used with the other.
+/// Opens a device. Opening one twice gives two handles of the same device: they share its memory budget,
+/// and objects made through one may be used with the other.
 ///
 /// State: after success the handle lives until `gvmm_device_close`.
 /// Parameters: `desc`, which device, or NULL for device 0 of GVMM_DRIVER_AUTO; `out_device`, the handle.
-/// Statuses: INVALID_ARGUMENT (no such driver number), UNKNOWN_VERSION, DRIVER_NOT_FOUND, DRIVER_TOO_OLD, NO_DEVICE.
+/// Statuses: INVALID_ARGUMENT (no such driver number), UNKNOWN_VERSION, DRIVER_NOT_FOUND, DRIVER_TOO_OLD,
+/// NO_DEVICE.
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_device_open(
@@ -155,8 +157,8 @@ pub unsafe extern "C" fn gvmm_device_open(
 
 /// Closes a handle of a device.
 ///
-/// State: before, everything made through this handle has been destroyed; after success the handle is invalid.
-/// Closing the last handle of a device waits until what was retired there has been unmapped.
+/// State: before, everything made through this handle has been destroyed; after success the handle is
+/// invalid. Closing the last handle of a device waits until what was retired there has been unmapped.
 /// Parameters: `device`, the handle.
 /// Statuses: IN_USE (something made through this handle still lives; nothing has changed).
 /// Threads: thread-safe.
@@ -213,8 +215,8 @@ pub unsafe extern "C" fn gvmm_device_memory(
     })
 }
 
-/// Counts the calls to the driver that this library made for a device, through whichever handle, since it was
-/// opened; failed ones count.
+/// Counts the calls to the driver that this library made for a device, through whichever handle, since it
+/// was opened; failed ones count.
 ///
 /// State: changes none.
 /// Parameters: `device`; `out_counts`, whose `struct_size` is set; numbers of calls.
@@ -236,7 +238,8 @@ pub unsafe extern "C" fn gvmm_device_counters(
 
 /// Unmaps and frees what was retired and whose streams have passed. Never waits.
 ///
-/// State: after success `out_collected` retired things are gone; those whose streams have not passed remain.
+/// State: after success `out_collected` retired things are gone; those whose streams have not passed
+/// remain.
 /// Parameters: `device`; `out_collected`, a number of things.
 /// Statuses: those of the driver.
 /// Threads: thread-safe.
@@ -265,11 +268,11 @@ pub unsafe extern "C" fn gvmm_device_drain(device: *mut gvmm_device) -> gvmm_sta
     entry(Operation::Retire, || handle::get::<DeviceObject>(device)?.device.drain())
 }
 
-/// Finds the block behind an address. Takes no lock.
+/// Finds the block behind an address. Never waits.
 ///
 /// State: changes none.
-/// Parameters: `device`; `address`, any; `out_block`, the block's handle (not a new one: do not destroy it for
-/// this call); `out_offset_bytes`, the bytes from the block's start to `address`.
+/// Parameters: `device`; `address`, any; `out_block`, the block's handle (not a new one: do not destroy it
+/// for this call); `out_offset_bytes`, the bytes from the block's start to `address`.
 /// Statuses: NOT_MAPPED (no block with a handle lies there).
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]

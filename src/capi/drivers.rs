@@ -1,6 +1,5 @@
 //! The drivers, each opened once in a process, and the devices that handles share.
 
-use super::block::BlockObject;
 use super::device::GVMM_DRIVER_AUTO;
 use super::handle::{Noun, Ref, Table};
 use super::types::gvmm_device;
@@ -136,11 +135,6 @@ impl Drop for Child {
     fn drop(&mut self) {
         self.0.children.fetch_sub(1, Ordering::AcqRel);
     }
-}
-
-/// The number that changes whenever a handle of a block dies.
-pub(super) fn block_epoch() -> u64 {
-    BlockObject::table().epoch()
 }
 
 #[cfg(test)]

@@ -2,12 +2,11 @@
 #![allow(unsafe_code, reason = "registers a function for the child after fork")]
 
 use super::status::{GVMM_STATUS_RECORD_AGAIN, GVMM_STATUS_SUCCESS, gvmm_status};
-use super::{handle, last_error};
+use super::{last_error, used};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::logging;
 use crate::rebind::Outcome;
 use std::any::Any;
-use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,12 +35,8 @@ impl Answer for Outcome {
 /// Set in a child made by fork after the first call: threads and locks of the parent are not there.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-thread_local! {
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Lets a call in. `body` checks, calls the layers below and writes the outputs last. A failure is recorded for
-/// this thread; after a panic so is that, and the objects that the call used are poisoned.
+/// Lets a call in. `body` checks, calls the layers below and writes the outputs last. A failure is recorded
+/// for this thread; after a panic so is that, and the objects that the call used are poisoned.
 pub(super) fn entry<A: Answer>(operation: Operation, body: impl FnOnce() -> Result<A>) -> gvmm_status {
     match run(operation, body) {
         Ok(answer) => answer.status(),
@@ -65,17 +60,17 @@ fn run<A>(operation: Operation, body: impl FnOnce() -> Result<A>) -> Result<A> {
     start();
     // Messages for the caller's function are handed over when this goes, with no lock of ours held.
     let _messages = logging::hold();
-    let outer = INSIDE.replace(true);
-    handle::begin_call();
-    let result = catch_unwind(AssertUnwindSafe(body));
-    INSIDE.set(outer);
-    result.unwrap_or_else(|panic| Err(defect(operation, panic)))
+    let body = || {
+        used::begin_call();
+        body()
+    };
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| Err(defect(operation, panic)))
 }
 
 /// A panic is a defect of ours. What the call used may be half done, so it refuses from now on.
 #[cold]
 fn defect(operation: Operation, panic: Box<dyn Any + Send>) -> Error {
-    handle::poison_used();
+    used::poison_used();
     // Dropping a payload runs code that may panic again.
     std::mem::forget(panic);
     log::error!("{}: a defect of gvmm: {}", operation.name(), last_error::panic_text());
@@ -89,6 +84,7 @@ fn start() {
         // SAFETY: the function given is sound in a child: it stores to an atomic.
         let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         quiet_panics();
+        logging::start();
     });
 }
 
@@ -96,13 +92,13 @@ unsafe extern "C" fn in_child() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// Panics inside a call are kept for the message, and those of our threads are logged, instead of printed. Others
-/// (of a Rust program that we are part of) go the way they went.
+/// Panics inside a call are kept for the message, and those of our threads are logged, instead of printed.
+/// Others (of a Rust program that we are part of) go the way they went.
 fn quiet_panics() {
     let previous = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         let ours = std::thread::current().name().is_some_and(|name| name.starts_with("gvmm"));
-        if INSIDE.try_with(Cell::get).unwrap_or(false) {
+        if logging::is_held() {
             last_error::keep_panic(info);
         } else if ours {
             log::error!("a defect of gvmm: {info}");

@@ -5,15 +5,15 @@
 //!  │ type  │ library copy   │ index        │ generation   │
 //! ```
 //!
-//! The type is above 0, so that no key is NULL or a user's address; the copy tells two loaded copies of this
-//! library apart; an index is used again with the next generation, and never once those are used up.
+//! The type is above 0, so that no key is NULL or a user's address; the copy tells two loaded copies of
+//! this library apart; an index is used again with the next generation, and never once those are used up.
 //!
-//! Each slot of a table has a lock of its own, in a cache line of its own: threads that use different objects share
-//! nothing, and threads that use the same object share its lock's count (they are readers) as they would share the
-//! count of its `Arc`. Making and destroying take the table's lock of free indices.
+//! Each slot of a table has a lock of its own, in a cache line of its own: threads that use different
+//! objects share nothing, and threads that use the same object share its lock's count (they are readers) as
+//! they would share the count of its `Arc`. Making and destroying take the table's lock of free indices.
 
+use super::used::{self, Poison};
 use crate::error::{Error, Kind, Operation, Result};
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -113,7 +113,7 @@ impl<N: Noun> Table<N> {
     }
 
     /// A number that changes whenever a handle dies.
-    pub(super) fn epoch(&self) -> u64 {
+    pub(super) fn deaths(&self) -> u64 {
         self.deaths.load(Ordering::Acquire)
     }
 
@@ -154,7 +154,6 @@ impl<N: Noun> Table<N> {
 
     fn free_index(&self) -> Result<(u64, u64)> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        // Used again only when a stock is there, so that a stale handle's slot is not filled at once.
         if let Some(again) = free.again.pop_front() {
             return Ok(again);
         }
@@ -181,8 +180,8 @@ fn empty_segment<N>() -> Box<[Slot<N>]> {
     (0..SEGMENT).map(|_| Slot { key: AtomicU64::new(0), object: RwLock::new(None) }).collect()
 }
 
-/// A handle on its way out: dropped, it comes back; gone, it is invalid for ever. No lock is held meanwhile, so that
-/// destroying may wait.
+/// A handle on its way out: dropped, it comes back; gone, it is invalid for ever. No lock is held
+/// meanwhile, so that destroying may wait.
 pub(super) struct Leaving<N: Noun> {
     table: &'static Table<N>,
     key: u64,
@@ -246,7 +245,7 @@ pub(super) fn key<T>(handle: *mut T) -> u64 {
 /// The object of a handle, for a call that uses it.
 pub(super) fn get<N: Noun>(handle: *mut N::Handle) -> Result<Ref<N>> {
     let object = look_up::<N>(handle)?;
-    use_in_call(N::table(), key(handle));
+    used::use_in_call(N::table(), key(handle));
     Ok(object)
 }
 
@@ -275,50 +274,12 @@ fn check_null<T>(handle: *mut T) -> Result<()> {
     }
 }
 
-/// A table, whatever it holds.
-trait Poison: Sync {
-    fn poison(&self, key: u64);
-}
-
 impl<N: Noun> Poison for Table<N> {
     fn poison(&self, key: u64) {
         if let Some(object) = self.get(key) {
             object.0.poisoned.store(true, Ordering::Relaxed);
         }
     }
-}
-
-/// The objects that this thread's call uses. A call names a device, a stream and one object more at most; of the
-/// many that an array may name, a few: their device is among them.
-struct Used {
-    objects: [Option<(&'static dyn Poison, u64)>; 8],
-    count: usize,
-}
-
-thread_local! {
-    static USED: RefCell<Used> = const { RefCell::new(Used { objects: [None; 8], count: 0 }) };
-}
-
-fn use_in_call(table: &'static dyn Poison, key: u64) {
-    USED.with_borrow_mut(|used| {
-        if let Some(place) = used.objects.get_mut(used.count) {
-            *place = Some((table, key));
-            used.count += 1;
-        }
-    });
-}
-
-/// Forgets what the call before used.
-pub(super) fn begin_call() {
-    USED.with_borrow_mut(|used| used.count = 0);
-}
-
-/// Makes what this call used refuse further calls.
-#[cold]
-pub(super) fn poison_used() {
-    USED.with_borrow(|used| {
-        used.objects.iter().take(used.count).flatten().for_each(|(table, key)| table.poison(*key));
-    });
 }
 
 #[cfg(test)]
@@ -407,10 +368,18 @@ mod tests {
         assert_eq!(kind(table.insert(Other(()))), Some(Kind::OutOfHostMemory));
     }
 
+    /// Fills the list of what a call uses.
+    fn filler() -> *mut CToy {
+        insert(Toy(3)).expect("room")
+    }
+
     #[test]
     fn a_panic_poisons_what_the_call_used_and_nothing_else() {
         let (used, unused) = (insert(Toy(1)).expect("room"), insert(Toy(2)).expect("room"));
         let status = crate::capi::entry::entry(Operation::Bind, || -> Result<()> {
+            for _ in 0..20 {
+                get::<Toy>(filler())?;
+            }
             get::<Toy>(used)?;
             panic!("half done");
         });

@@ -27,7 +27,8 @@
  * the function's comment says otherwise. Each comment lists the function's own statuses; besides those
  * any function may answer NULL_POINTER (a pointer that may not be NULL is), INVALID_HANDLE, POISONED,
  * FORKED, INTERNAL, OUT_OF_HOST_MEMORY, and where the driver is called DEVICE_LOST and DRIVER_ERROR.
- * gvmm_last_error_message tells in words what failed on this thread. Nothing here prints or ends the
+ * gvmm_last_error_message tells in words what failed on this thread, gvmm_last_error_detail in numbers
+ * (the driver's own code, the element of an array that is to blame). Nothing here prints or ends the
  * process.
  *
  * HANDLES. gvmm_device, gvmm_block and so on are opaque. A handle's value is a key that is looked up,
@@ -50,6 +51,10 @@
  *
  * THREADS. Each comment says one of: thread-safe (any threads, any time); externally synchronized (not
  * two threads in the same object at once); this thread (it concerns the calling thread only).
+ *
+ * ENVIRONMENT. GVMM_DRIVER names the driver of GVMM_DRIVER_AUTO (auto, cuda, hip, level_zero, host),
+ * GVMM_LOG what is logged to standard error (error, warn, info, debug, trace). They and the others, which
+ * the README lists, are read once; a wrong value gives a warning in the log, and the default.
  *
  * FORK AND EXIT. After fork, a child of a process that used this library gets GVMM_ERROR_FORKED from
  * every function that answers a status. The library stays loaded once loaded, dlclose or not. A process

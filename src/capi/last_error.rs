@@ -97,13 +97,13 @@ versioned!(gvmm_error_detail {
     size_bytes
 });
 
-/// Copies out the message that the last failing call on this thread left. Calls that succeed leave it, and so do
-/// this function and `gvmm_last_error_detail` when they fail.
+/// Copies out the message that the last failing call on this thread left. Calls that succeed leave it, and
+/// so do this function and `gvmm_last_error_detail` when they fail.
 ///
 /// State: changes none.
 /// Parameters: `out_message`, room for `capacity` bytes; a longer message is cut; it ends with a NUL unless
-/// `capacity` is 0, and then it may be NULL; `out_needed`, the bytes that the whole message needs, with the NUL; 1 where no
-/// call has failed.
+/// `capacity` is 0, and then it may be NULL; `out_needed`, the bytes that the whole message needs, with the
+/// NUL; 1 where no call has failed.
 /// Statuses: none of its own.
 /// Threads: this thread.
 #[unsafe(no_mangle)]
@@ -140,7 +140,8 @@ pub unsafe extern "C" fn gvmm_last_error_detail(out_detail: *mut gvmm_error_deta
     })
 }
 
-/// What a thread keeps: plain data, so that nothing is built on a hot path and nothing is dropped at its end.
+/// What a thread keeps: plain data, so that nothing is built on a hot path and nothing is dropped at its
+/// end.
 #[derive(Clone, Copy)]
 struct Last {
     error: Option<Error>,

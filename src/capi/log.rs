@@ -27,15 +27,17 @@ pub type gvmm_log_callback = Option<
     unsafe extern "C" fn(level: u32, target: *const c_char, message: *const c_char, user_data: *mut c_void),
 >;
 
-/// Sends log messages to a function of the caller's. Without one, they go to standard error where `GVMM_LOG` is
-/// set, else nowhere.
+/// Sends log messages to a function of the caller's. Without one, they go to standard error where
+/// `GVMM_LOG` is set, else nowhere.
 ///
-/// State: after success new messages go to `callback`. A message that another thread is just handing over may
-/// still reach the function before: keep its `user_data`. Messages of a call are handed over as it returns, with no
-/// lock of ours held, so the function may call this library.
-/// Parameters: `callback`, or NULL for none; it may be called from several threads at once and must not unwind;
-/// `user_data`, handed to it, may be NULL; `max_level`, `GVMM_LOG_LEVEL_...`, the most detailed level wanted.
-/// Statuses: INVALID_ARGUMENT (`max_level`), IN_USE (the program is written in Rust and has a logger of its own).
+/// State: after success new messages go to `callback`. A message that another thread is just handing over
+/// may still reach the function before: keep its `user_data`. Messages of a call are handed over as it
+/// returns, with no lock of ours held, so the function may call this library.
+/// Parameters: `callback`, or NULL for none; it may be called from several threads at once and must not
+/// unwind; `user_data`, handed to it, may be NULL; `max_level`, `GVMM_LOG_LEVEL_...`, the most detailed
+/// level wanted.
+/// Statuses: INVALID_ARGUMENT (`max_level`), IN_USE (the program is written in Rust and has a logger of its
+/// own).
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_log_set_callback(

@@ -1,16 +1,19 @@
 //! The C ABI: handles, status codes, one door for every call.
 //!
 //! Each noun has a file of its own with its structs, its constants and its functions; `include/gvmm.h` is
-//! generated from them in the order of `cbindgen.toml`'s reader, `tests/header.rs`. A function of this module
-//! checks its pointers (`versioned`), looks its handles up (`handle`), calls the layers below, and writes its
-//! outputs last. Raw pointers become values in `versioned` only; nothing but `entry` lets a call in.
+//! generated from them in the order of `cbindgen.toml`'s reader, `tests/header.rs`. A function of this
+//! module checks its pointers (`versioned`), looks its handles up (`handle`), calls the layers below, and
+//! writes its outputs last. Raw pointers become values in `versioned` and `array` only; nothing but `entry`
+//! lets a call in.
 #![allow(non_camel_case_types, reason = "the names are C's")]
 #![allow(
     clippy::missing_safety_doc,
     reason = "the comments become the header: their parameters part says it"
 )]
 
+pub mod access;
 pub mod allocation;
+mod array;
 pub mod binding;
 pub mod block;
 pub mod copy;
@@ -20,10 +23,14 @@ mod entry;
 mod handle;
 pub mod last_error;
 pub mod log;
+pub mod remap;
 pub mod reservation;
+pub mod slot;
 pub mod status;
+pub mod step;
 pub mod stream;
 pub mod testing;
 pub mod types;
+mod used;
 pub mod version;
 mod versioned;

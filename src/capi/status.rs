@@ -4,9 +4,9 @@
 use crate::error::Kind;
 use std::ffi::{CStr, c_char};
 
-/// What a function answers: `GVMM_STATUS_...` (0 and 1: its outputs are written) or `GVMM_ERROR_...` (nothing
-/// is written and nothing has changed, unless the function's comment says otherwise). Values are grouped by
-/// hundreds and never reused.
+/// What a function answers: `GVMM_STATUS_...` (0 and 1: its outputs are written) or `GVMM_ERROR_...`
+/// (nothing is written and nothing has changed, unless the function's comment says otherwise). Values are
+/// grouped by hundreds and never reused.
 #[allow(non_camel_case_types, reason = "the C name")]
 pub type gvmm_status = i32;
 
@@ -78,8 +78,8 @@ pub const GVMM_ERROR_DEVICE_FAULT: gvmm_status = 305;
 /// Driver: any other failure of a driver call; the native code tells (`gvmm_last_error_detail`).
 pub const GVMM_ERROR_DRIVER_ERROR: gvmm_status = 306;
 
-/// Ours: a failed call could not be undone. The entries concerned are unmapped, their blocks are kept, and the
-/// next remap rebuilds them.
+/// Ours: a failed call could not be undone. The entries concerned are unmapped, their blocks are kept, and
+/// the next remap rebuilds them.
 pub const GVMM_ERROR_RANGE_LOST: gvmm_status = 400;
 /// Ours: a defect of this library; please report it with the message.
 pub const GVMM_ERROR_INTERNAL: gvmm_status = 401;

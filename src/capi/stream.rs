@@ -1,12 +1,13 @@
 //! Streams and graphs of this library.
 #![allow(unsafe_code, reason = "exports symbols; says that the caller vouches for its pointers")]
 
+use super::array::Elements;
 use super::drivers::{Child, DeviceObject};
 use super::entry::entry;
 use super::handle::{self, Noun, Table};
 use super::status::gvmm_status;
 use super::types::{gvmm_device, gvmm_graph, gvmm_stream};
-use super::versioned::{Caller, Elements};
+use super::versioned::Caller;
 use crate::driver::{Capabilities, DriverKind, Graph, Stream};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::vm::Device;
@@ -71,12 +72,13 @@ pub unsafe extern "C" fn gvmm_stream_synchronize(stream: *mut gvmm_stream) -> gv
     })
 }
 
-/// Enqueues a call of a function. On a capturing stream it becomes part of the graph and runs at each launch.
+/// Enqueues a call of a function. On a capturing stream it becomes part of the graph and runs at each
+/// launch.
 ///
 /// State: `function` runs on a thread of ours once all before it on the stream has run.
-/// Parameters: `stream`; `function`, which may call this library but must not wait for its own stream, unwind
-/// or end the thread; `user_data`, handed to it, which must live until it has run (for a graph: until the graph
-/// is destroyed and its launches have run); may be NULL.
+/// Parameters: `stream`; `function`, which may call this library but must not wait for its own stream,
+/// unwind or end the thread; `user_data`, handed to it, which must live until it has run (for a graph:
+/// until the graph is destroyed and its launches have run); may be NULL.
 /// Statuses: UNSUPPORTED (no GVMM_CAPABILITY_HOST_FUNCTIONS).
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
@@ -152,8 +154,8 @@ pub unsafe extern "C" fn gvmm_stream_is_capturing(
     })
 }
 
-/// Tells the library that a vendor's stream is about to be destroyed: whoever must later wait for work on it
-/// has that recorded now.
+/// Tells the library that a vendor's stream is about to be destroyed: whoever must later wait for work on
+/// it has that recorded now.
 ///
 /// State: after success the library touches the stream no more, until it is given again.
 /// Parameters: `device`; `stream`, a `gvmm_stream` or the vendor's own.
@@ -230,8 +232,8 @@ impl StreamObject {
         })
     }
 
-    /// What must be done before the stream goes. A stream that has failed cannot record anything any more, and may go
-    /// all the same.
+    /// What must be done before the stream goes. A stream that has failed cannot record anything any more,
+    /// and may go all the same.
     fn forget(&self) -> Result<()> {
         match self.device.forget_stream(self.stream) {
             Err(error) if error.kind == Kind::StreamCapturing => Err(error),
@@ -281,7 +283,8 @@ struct HostCall {
     user_data: *mut c_void,
 }
 
-// SAFETY: the header says that the function runs on a thread of ours, and so must be good for that with its data.
+// SAFETY: the header says that the function runs on a thread of ours, and so must be good for that with its
+// data.
 unsafe impl Send for HostCall {}
 // SAFETY: launches of a graph may run it from several threads, as the header says.
 unsafe impl Sync for HostCall {}

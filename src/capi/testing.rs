@@ -52,12 +52,12 @@ pub const GVMM_CALL_IMPORT: u32 = 19;
 /// Driver call: read the memory figures.
 pub const GVMM_CALL_MEMORY: u32 = 20;
 
-/// For tests: makes driver calls fail, without making them. It holds for all devices of the device's driver and
-/// replaces what was set before.
+/// For tests: makes driver calls fail, without making them. It holds for all devices of the device's driver
+/// and replaces what was set before.
 ///
 /// State: after success the `nth` such call from now on fails, and the `count - 1` after it.
-/// Parameters: `device`; `call`, `GVMM_CALL_...`; `nth`, 1 being the next; `count`, how many fail in a row, 0:
-/// none, the switch is off; `status`, a `GVMM_ERROR_...` that they fail with.
+/// Parameters: `device`; `call`, `GVMM_CALL_...`; `nth`, 1 being the next; `count`, how many fail in a row,
+/// 0: none, the switch is off; `status`, a `GVMM_ERROR_...` that they fail with.
 /// Statuses: INVALID_ARGUMENT (`call`, `status`, or `nth` 0 while `count` is not).
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]

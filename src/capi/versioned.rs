@@ -1,8 +1,9 @@
-//! The C caller's pointers, made values: the one file of this layer that reads and writes through them.
+//! The C caller's pointers, made values. This file and `array` are the two of this layer that read and
+//! write through them.
 //!
-//! Structs carry their size. Coming in, a shorter one is filled with defaults and a longer one must be zero beyond
-//! what is known; going out, only the size is read, and what both sides know is written. Array elements carry
-//! none: the caller gives their distance. Nothing is assumed of alignment.
+//! Structs carry their size. Coming in, a shorter one is filled with defaults and a longer one must be zero
+//! beyond what is known; going out, only the size is read, and what both sides know is written. Nothing is
+//! assumed of alignment.
 #![allow(unsafe_code, reason = "reads and writes through the caller's pointers")]
 
 use crate::error::{Error, Kind, Operation, Result};
@@ -11,9 +12,8 @@ use std::mem::size_of;
 
 /// A struct that begins with its size.
 ///
-/// # Safety
-/// `repr(C)`, of integers, arrays of them and raw pointers only; its first field is `struct_size: usize`; `ENDS` are the
-/// ends of its fields in order.
+/// # Safety `repr(C)`, of integers, arrays of them and raw pointers only; its first field is `struct_size:
+/// usize`; `ENDS` are the ends of its fields in order.
 pub(super) unsafe trait Versioned: Copy {
     /// What holds for fields that the caller does not have.
     const DEFAULT: Self;
@@ -24,8 +24,8 @@ pub(super) unsafe trait Versioned: Copy {
 /// Implements [`Versioned`] for a struct by the names of its fields after the size.
 macro_rules! versioned {
     ($name:ident { $($field:ident),* $(,)? }) => {
-        // SAFETY: the struct is of this module's C ABI: `repr(C)`, the size first, numbers and raw pointers only (a
-        // test checks that the last end is the struct's own).
+        // SAFETY: the struct is of this module's C ABI: `repr(C)`, the size first, numbers and raw pointers
+        // only (a test checks that the last end is the struct's own).
         unsafe impl $crate::capi::versioned::Versioned for $name {
             // SAFETY: zero is a value of every number and raw pointer.
             const DEFAULT: Self = unsafe { std::mem::zeroed() };
@@ -43,31 +43,21 @@ pub(super) const fn size_of_field<T, F>(_field: fn(&T) -> &F) -> usize {
     size_of::<F>()
 }
 
-/// An element of a caller's array.
-///
-/// # Safety
-/// `repr(C)`, of integers and raw pointers only.
-pub(super) unsafe trait Element: Copy {}
-
-// SAFETY: a number.
-unsafe impl Element for u64 {}
-// SAFETY: a raw pointer.
-unsafe impl Element for *mut std::ffi::c_void {}
-
 /// Sizes above this are taken for garbage: no struct will be so large.
 const LARGEST: usize = 4096;
 
 const SIZE: usize = size_of::<usize>();
 
-fn null(what: &'static str) -> Error {
+pub(super) fn null(what: &'static str) -> Error {
     Error::new(Kind::NullPointer, Operation::None, what)
 }
 
-fn unknown(what: &'static str) -> Error {
+pub(super) fn unknown(what: &'static str) -> Error {
     Error::new(Kind::UnknownVersion, Operation::None, what)
 }
 
-/// Says that the pointers of this call are as the header asks: NULL, or good for what the function's comment says.
+/// Says that the pointers of this call are as the header asks: NULL, or good for what the function's
+/// comment says.
 #[derive(Clone, Copy)]
 pub(super) struct Caller(());
 
@@ -89,8 +79,9 @@ impl Caller {
         }
         let mut value = T::DEFAULT;
         let known = known::<T>(size);
-        // SAFETY: both are good for `known` bytes: `value` as that is at most its size, the caller's as that is at
-        // most the size it states; any bytes are a value of a `Versioned`, of which whole fields are copied.
+        // SAFETY: both are good for `known` bytes: `value` as that is at most its size, the caller's as
+        // that is at most the size it states; any bytes are a value of a `Versioned`, of which whole fields
+        // are copied.
         unsafe { std::ptr::copy_nonoverlapping(pointer.cast::<u8>(), (&raw mut value).cast::<u8>(), known) };
         Ok(value)
     }
@@ -114,7 +105,7 @@ impl Caller {
     fn zero<T: Versioned>(self, pointer: *const T, from: usize, to: usize) -> bool {
         (from..to).all(|i| {
             // SAFETY: below the size that the caller states for its struct.
-            let byte = unsafe { pointer.cast::<u8>().add(i).read() };
+            let byte = unsafe { pointer.cast::<u8>().wrapping_add(i).read() };
             byte == 0
         })
     }
@@ -146,44 +137,6 @@ impl Caller {
             return Err(null("the buffer is NULL"));
         }
         Ok(OutBytes { pointer: pointer.cast(), capacity })
-    }
-
-    /// An array coming in, elements `stride` bytes apart.
-    pub(super) fn elements<T: Element>(
-        self,
-        pointer: *const T,
-        count: usize,
-        stride: usize,
-    ) -> Result<Elements<T>> {
-        if count == 0 {
-            return Ok(Elements { pointer: pointer.cast(), count, stride, element: size_of::<T>() });
-        }
-        if pointer.is_null() {
-            return Err(null("an array is NULL and its count is not 0"));
-        }
-        if stride < size_of::<T>() {
-            return Err(unknown("stride_bytes is smaller than an element: set it to sizeof"));
-        }
-        spans(pointer.addr(), count, stride)?;
-        Ok(Elements { pointer: pointer.cast(), count, stride, element: size_of::<T>() })
-    }
-
-    /// An array going out, elements side by side.
-    pub(super) fn out_array<T>(self, pointer: *mut T, count: usize) -> Result<OutArray<T>> {
-        if count > 0 && pointer.is_null() {
-            return Err(null("an output array is NULL and its count is not 0"));
-        }
-        spans(pointer.addr(), count, size_of::<T>())?;
-        Ok(OutArray { pointer, count })
-    }
-}
-
-/// Checks that an array does not pass the end of memory: its count or stride is garbage then.
-fn spans(start: usize, count: usize, stride: usize) -> Result<()> {
-    let bytes = count.checked_mul(stride).filter(|&bytes| isize::try_from(bytes).is_ok());
-    match bytes.and_then(|bytes| start.checked_add(bytes)) {
-        Some(_) => Ok(()),
-        None => Err(Error::new(Kind::OutOfRange, Operation::None, "an array passes the end of memory")),
     }
 }
 
@@ -217,7 +170,8 @@ impl<T: Versioned> OutStruct<T> {
     pub(super) fn write(self, value: &T) {
         let from = std::ptr::from_ref(value).cast::<u8>().wrapping_add(SIZE);
         let to = self.pointer.cast::<u8>().wrapping_add(SIZE);
-        // SAFETY: `known` is at most the size of `T` and the size that the caller states, and at least `SIZE`.
+        // SAFETY: `known` is at most the size of `T` and the size that the caller states, and at least
+        // `SIZE`.
         unsafe { std::ptr::copy_nonoverlapping(from, to, self.known - SIZE) };
     }
 }
@@ -239,64 +193,9 @@ impl OutBytes {
         // SAFETY: the caller vouches for `capacity` bytes, and `length` is below that.
         unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), self.pointer, length) };
         // SAFETY: the same.
-        unsafe { self.pointer.add(length).write(0) };
+        unsafe { self.pointer.wrapping_add(length).write(0) };
     }
 }
-
-/// An array coming in.
-#[derive(Clone, Copy)]
-pub(super) struct Elements<T> {
-    pointer: *const T,
-    count: usize,
-    stride: usize,
-    element: usize,
-}
-
-impl<T: Element> Elements<T> {
-    /// How many there are.
-    pub(super) const fn len(&self) -> usize {
-        self.count
-    }
-
-    /// Element `i`, which must be below [`Self::len`].
-    #[inline]
-    pub(super) fn get(&self, i: usize) -> T {
-        assert!(i < self.count, "an element beyond the end was asked for");
-        debug_assert!(self.stride >= self.element);
-        let place = self.pointer.wrapping_byte_add(i * self.stride);
-        // SAFETY: the caller vouches for `count` elements `stride` bytes apart, and `i` is below `count`; any bytes
-        // are a value of an `Element`; alignment is not assumed.
-        unsafe { place.read_unaligned() }
-    }
-
-    /// All of them.
-    pub(super) fn iter(&self) -> impl Iterator<Item = T> + '_ {
-        (0..self.count).map(|i| self.get(i))
-    }
-}
-
-/// An array going out.
-pub(super) struct OutArray<T> {
-    pointer: *mut T,
-    count: usize,
-}
-
-impl<T> OutArray<T> {
-    /// How many elements there is room for.
-    pub(super) const fn len(&self) -> usize {
-        self.count
-    }
-
-    /// Writes as many of `values` as there is room for.
-    pub(super) fn write(self, values: impl Iterator<Item = T>) {
-        for (i, value) in values.take(self.count).enumerate() {
-            let place = self.pointer.wrapping_add(i);
-            // SAFETY: the caller vouches for room for `count` elements; alignment is not assumed.
-            unsafe { place.write_unaligned(value) };
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -372,29 +271,6 @@ mod tests {
         assert_eq!(mine.large, 3);
     }
 
-    #[test]
-    fn arrays_may_be_embedded_and_unaligned() {
-        let mut bytes = [0_u8; 3 * 17 + 1];
-        for i in 0..3_u8 {
-            bytes[1 + usize::from(i) * 17] = i + 1;
-        }
-        let elements =
-            caller().elements(bytes.as_ptr().wrapping_add(1).cast::<u64>(), 3, 17).expect("an array");
-        assert_eq!(elements.iter().map(|n| n & 0xff).collect::<Vec<_>>(), [1, 2, 3]);
-    }
-
-    #[test]
-    fn arrays_that_cannot_be_are_refused() {
-        let numbers = [1_u64, 2];
-        let array = |pointer: *const u64, count, stride| kind(caller().elements(pointer, count, stride));
-        assert_eq!(array(std::ptr::null(), 1, 8), Some(Kind::NullPointer));
-        assert_eq!(array(std::ptr::null(), 0, 0), None);
-        assert_eq!(array(numbers.as_ptr(), 2, 7), Some(Kind::UnknownVersion));
-        assert_eq!(array(numbers.as_ptr(), usize::MAX, 8), Some(Kind::OutOfRange));
-        assert_eq!(array(numbers.as_ptr(), usize::MAX / 8, 8), Some(Kind::OutOfRange));
-        assert_eq!(kind(caller().out_array(std::ptr::null_mut::<u64>(), 1)), Some(Kind::NullPointer));
-    }
-
     /// A field that the macro was not given would be left out of every copy.
     #[test]
     fn no_field_is_missing() {
@@ -411,10 +287,10 @@ mod tests {
         check::<block::gvmm_block_info>();
         check::<reservation::gvmm_reservation_info>();
         check::<allocation::gvmm_allocation_info>();
-        check::<reservation::gvmm_remap_report>();
+        check::<remap::gvmm_remap_report>();
         check::<binding::gvmm_binding_desc>();
         check::<binding::gvmm_binding_info>();
-        check::<binding::gvmm_step_report>();
+        check::<step::gvmm_step_report>();
         check::<last_error::gvmm_error_detail>();
     }
 

@@ -75,7 +75,7 @@ fn the_soname_is_that_of_an_unstable_version_and_the_library_stays_loaded() {
 
 /// The structs of the header with their fields.
 fn structs() -> Vec<(String, Vec<String>)> {
-    let (mut structs, mut open) = (Vec::new(), None);
+    let (mut structs, mut open): (Vec<(String, Vec<String>)>, _) = (Vec::new(), None);
     for line in header().lines() {
         if let Some(rest) = line.strip_prefix("typedef struct ")
             && let Some(name) = rest.strip_suffix(" {")
@@ -88,6 +88,7 @@ fn structs() -> Vec<(String, Vec<String>)> {
             fields.push(field.rsplit([' ', '*']).next().unwrap_or_default().to_string());
         }
     }
+    structs.sort();
     structs
 }
 

@@ -4,9 +4,9 @@
 //! No lock is held across a driver call: a mapping is booked as busy before its call and settled after it.
 
 use super::api::{AccessDesc, Location, ON_DEVICE, SUCCESS};
-use super::books::{Block, Books};
 use super::context::Core;
 use super::device::Device;
+use crate::driver::books::{Block, Books};
 use crate::driver::library::intern;
 use crate::driver::{Access, AccessMode, CreateOptions, MemoryInfo, NativeBlock, Ordinal, unsupported};
 use crate::error::{Error, Kind, Operation, Result};

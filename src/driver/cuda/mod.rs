@@ -1,7 +1,7 @@
 //! NVIDIA's driver, by `libcuda` alone (no runtime, never managed memory), found when the program runs.
 
 mod api;
-mod books;
+
 mod context;
 mod copy;
 mod device;
@@ -11,6 +11,7 @@ mod share;
 mod stream;
 mod timeline;
 
+use crate::driver::books::Books;
 use crate::driver::{
     Access, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, Graph, HostFunction,
     MemoryInfo, NativeBlock, Ordinal, Stream, Streams, TimelineId,
@@ -18,7 +19,6 @@ use crate::driver::{
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
 use api::Api;
-use books::Books;
 use context::Core;
 use device::Device;
 use std::os::fd::{BorrowedFd, OwnedFd};

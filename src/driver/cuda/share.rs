@@ -2,8 +2,8 @@
 #![allow(unsafe_code, reason = "the driver gives a file descriptor as a number")]
 
 use super::api::{AllocationProp, ON_DEVICE, PINNED, POSIX_FD, SUCCESS};
-use super::books::{Block, Books};
 use super::context::Core;
+use crate::driver::books::{Block, Books};
 use crate::driver::{NativeBlock, Ordinal};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::ByteSize;

@@ -8,14 +8,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A block that we made, imported or were shown.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Block {
-    pub(super) size: ByteSize,
-    pub(super) device: Ordinal,
+pub(in crate::driver) struct Block {
+    pub(in crate::driver) size: ByteSize,
+    pub(in crate::driver) device: Ordinal,
     /// How often `release` is owed: an import may give a handle that is there already. 0 for a block that was
     /// only shown to us.
-    pub(super) references: u64,
+    pub(in crate::driver) references: u64,
     /// It was made to be exported.
-    pub(super) exportable: bool,
+    pub(in crate::driver) exportable: bool,
 }
 
 /// A mapping.
@@ -38,7 +38,7 @@ struct State {
 
 /// The books of one driver.
 #[derive(Debug, Default)]
-pub(super) struct Books(Mutex<State>);
+pub(in crate::driver) struct Books(Mutex<State>);
 
 fn refuse(kind: Kind, operation: Operation, range: DeviceRange, hint: &'static str) -> Error {
     Error::new(kind, operation, hint).at(range.start(), range.size())
@@ -66,12 +66,12 @@ impl Books {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn reserved(&self, range: DeviceRange, device: Ordinal) {
+    pub(in crate::driver) fn reserved(&self, range: DeviceRange, device: Ordinal) {
         self.state().ranges.insert(range.start(), (range, device));
     }
 
     /// Takes a reserved range with nothing mapped out of the books.
-    pub(super) fn take_range(&self, range: DeviceRange) -> Result<Ordinal> {
+    pub(in crate::driver) fn take_range(&self, range: DeviceRange) -> Result<Ordinal> {
         let mut state = self.state();
         let Some((found, device)) = state.ranges.get(&range.start()).copied().filter(|(r, _)| *r == range)
         else {
@@ -90,20 +90,20 @@ impl Books {
     }
 
     /// Books a block; one whose handle is there already is owed one release more.
-    pub(super) fn add_block(&self, handle: u64, block: Block) {
+    pub(in crate::driver) fn add_block(&self, handle: u64, block: Block) {
         let mut state = self.state();
         let entry = state.blocks.entry(handle).or_insert(Block { references: 0, ..block });
         (entry.size, entry.device, entry.exportable) = (block.size, block.device, block.exportable);
         entry.references += block.references;
     }
 
-    pub(super) fn block(&self, block: NativeBlock, operation: Operation) -> Result<Block> {
+    pub(in crate::driver) fn block(&self, block: NativeBlock, operation: Operation) -> Result<Block> {
         let stale = || Error::new(Kind::InvalidHandle, operation, "not a block of this driver");
         self.state().blocks.get(&block.0).copied().ok_or_else(stale)
     }
 
     /// Takes one release off a block.
-    pub(super) fn take_block(&self, block: NativeBlock) -> Result<Block> {
+    pub(in crate::driver) fn take_block(&self, block: NativeBlock) -> Result<Block> {
         let mut state = self.state();
         let Some(entry) = state.blocks.get_mut(&block.0) else {
             return Err(Error::new(Kind::InvalidHandle, Operation::Release, "not a block of this driver"));
@@ -117,7 +117,7 @@ impl Books {
     }
 
     /// Checks a map and books it as under way; gives the block's device.
-    pub(super) fn begin_map(&self, range: DeviceRange, block: NativeBlock) -> Result<Ordinal> {
+    pub(in crate::driver) fn begin_map(&self, range: DeviceRange, block: NativeBlock) -> Result<Ordinal> {
         let known = self.block(block, Operation::Map).map_err(|e| e.at(range.start(), range.size()))?;
         let mut state = self.state();
         state.check_inside(range, Operation::Map)?;
@@ -131,12 +131,12 @@ impl Books {
         Ok(known.device)
     }
 
-    pub(super) fn end_map(&self, range: DeviceRange, mapped: bool) {
+    pub(in crate::driver) fn end_map(&self, range: DeviceRange, mapped: bool) {
         self.settle(range, mapped);
     }
 
     /// Checks an unmap and books it as under way; gives the block's device.
-    pub(super) fn begin_unmap(&self, range: DeviceRange) -> Result<Ordinal> {
+    pub(in crate::driver) fn begin_unmap(&self, range: DeviceRange) -> Result<Ordinal> {
         let mut state = self.state();
         state.check_inside(range, Operation::Unmap)?;
         let exact = state.mappings.get_mut(&range.start()).filter(|m| m.range == range);
@@ -150,7 +150,7 @@ impl Books {
         Err(refuse(Kind::PartialMapping, Operation::Unmap, range, "unmap exactly what was mapped"))
     }
 
-    pub(super) fn end_unmap(&self, range: DeviceRange, unmapped: bool) {
+    pub(in crate::driver) fn end_unmap(&self, range: DeviceRange, unmapped: bool) {
         self.settle(range, !unmapped);
     }
 
@@ -165,7 +165,7 @@ impl Books {
 
     /// Checks a set-access over whole neighbouring mappings of one reservation, or over a whole reservation, which
     /// may have holes, and books it as under way; gives the blocks' devices, each once.
-    pub(super) fn begin_access(&self, range: DeviceRange) -> Result<Vec<Ordinal>> {
+    pub(in crate::driver) fn begin_access(&self, range: DeviceRange) -> Result<Vec<Ordinal>> {
         let mut state = self.state();
         state.check_inside(range, Operation::SetAccess)?;
         let may_have_holes = state.ranges.get(&range.start()).is_some_and(|(whole, _)| *whole == range);
@@ -191,17 +191,17 @@ impl Books {
         Ok(devices)
     }
 
-    pub(super) fn end_access(&self, range: DeviceRange) {
+    pub(in crate::driver) fn end_access(&self, range: DeviceRange) {
         for (_, mapping) in self.state().mappings.range_mut(range.start()..range.end()) {
             mapping.busy = false;
         }
     }
 
-    pub(super) fn add_allocation(&self, address: DevicePtr, device: Ordinal) {
+    pub(in crate::driver) fn add_allocation(&self, address: DevicePtr, device: Ordinal) {
         self.state().allocations.insert(address, device);
     }
 
-    pub(super) fn take_allocation(&self, address: DevicePtr, device: Ordinal) -> Result<()> {
+    pub(in crate::driver) fn take_allocation(&self, address: DevicePtr, device: Ordinal) -> Result<()> {
         let mut state = self.state();
         if state.allocations.get(&address) != Some(&device) {
             let error =

@@ -84,6 +84,13 @@ struct InfoOptions {
 enum DriverChoice {
     /// The first that has a device; GVMM_DRIVER may name one
     Auto,
+    /// NVIDIA's
+    Cuda,
+    /// AMD's
+    Hip,
+    /// Intel's
+    #[value(name = "level_zero")]
+    LevelZero,
     /// The host's own memory
     Host,
 }
@@ -145,6 +152,9 @@ impl DriverChoice {
     fn kind(self) -> Option<DriverKind> {
         match self {
             Self::Auto => None,
+            Self::Cuda => Some(DriverKind::CUDA),
+            Self::Hip => Some(DriverKind::HIP),
+            Self::LevelZero => Some(DriverKind::LEVEL_ZERO),
             Self::Host => Some(DriverKind::HOST),
         }
     }

@@ -11,10 +11,12 @@ use gvmm::error::Kind;
 use gvmm::units::{ByteSize, DevicePtr, DeviceRange};
 use gvmm::vm::{Device, Owner, RemapEntry};
 use std::ffi::{CString, c_void};
+use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
 pub(crate) const RW: AccessMode = AccessMode::READ_WRITE;
 
@@ -177,7 +179,14 @@ pub(crate) fn conforms(driver: &Arc<dyn Driver>, lacking: (&[&str], &str)) {
     let mut failed = Vec::new();
     for device in (0..driver.device_count()).map(Ordinal) {
         let mut passed = 0;
-        for (name, outcome) in conformance::run(driver, device) {
+        for check in conformance::checks() {
+            // Named before it is made: a driver that crashes tells no more.
+            let name = check.name;
+            print!("device {}: {name} ", device.0);
+            std::io::stdout().flush().expect("standard output");
+            let start = Instant::now();
+            let outcome = check.run(driver, device);
+            println!("({} ms)", start.elapsed().as_millis());
             match outcome {
                 Outcome::Passed => passed += 1,
                 Outcome::Skipped(reason) => println!("skipped: {name}: {reason}"),

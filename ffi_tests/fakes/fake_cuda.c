@@ -9,6 +9,7 @@
  * of each, 4 GiB), FAKE_CUDA_VERSION (13000), FAKE_CUDA_SM (90), FAKE_CUDA_VMM, FAKE_CUDA_STREAM_VALUES,
  * FAKE_CUDA_PEERS, FAKE_CUDA_PTX (1 each; 0: lacks it), FAKE_CUDA_INIT (what cuInit answers). More at the end. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -546,6 +547,15 @@ API R cuMemSetAccess(U at, size_t size, const Access *list, size_t count) {
     if (partial) return breach(INVALID, "set-access: a part of a mapping");
     return found == size ? OK : breach(OK, "set-access: over a hole");
 }
+API R cuMemGetAccess(U *flags, const int32_t *location, U at) {
+    ENTER();
+    R status = INVALID;
+    if (location[0] != 1 || location[1] < 0 || location[1] >= devices) return breach(INVALID, __func__);
+    pthread_mutex_lock(&big);
+    EACH(maps, i) if (maps[i].size && maps[i].at <= at && at < maps[i].at + maps[i].size) { *flags = maps[i].access[location[1]]; status = OK; }
+    pthread_mutex_unlock(&big);
+    return status;
+}
 API R cuMemGetAllocationPropertiesFromHandle(Prop *p, U handle) {
     ENTER();
     pthread_mutex_lock(&big);
@@ -555,16 +565,24 @@ API R cuMemGetAllocationPropertiesFromHandle(Prop *p, U handle) {
     /* The real one looks behind the handle, and may crash. */
     return i < 0 ? breach(INVALID, "asked about a handle of no block") : OK;
 }
+/* What was exported outlives its block while a descriptor is open. */
+static struct Export { ino_t file; U size; int device; } exported[LIST];
+static int exports;
 API R cuMemExportToShareableHandle(int *fd, U handle, int kind, U flags) {
     ENTER();
     pthread_mutex_lock(&big);
     int i = find_block(handle);
     R status = i < 0 || kind != 1 || flags || !blocks[i].exportable ? breach(INVALID, __func__) : OK;
     if (!status && (*fd = dup(blocks[i].fd)) < 0) status = 304;
+    if (!status) {
+        struct stat s;
+        fstat(*fd, &s);
+        exported[exports++ % LIST] = (struct Export){s.st_ino, blocks[i].size, blocks[i].device};
+    }
     pthread_mutex_unlock(&big);
     return status;
 }
-/* A descriptor of this process only: the same handle again, as the driver may give. */
+/* A descriptor of this process only: the same handle again, as the driver may give, while the block lives. */
 API R cuMemImportFromShareableHandle(U *handle, U fd, int kind) {
     ENTER();
     struct stat a, b;
@@ -575,6 +593,17 @@ API R cuMemImportFromShareableHandle(U *handle, U fd, int kind) {
         blocks[i].refs++;
         *handle = blocks[i].handle;
         status = OK;
+    }
+    for (int e = 0; status && e < LIST; e++) if (exported[e].size && exported[e].file == a.st_ino) {
+        EACH(blocks, i) if (!blocks[i].size) {
+            int own = fcntl((int)fd, F_DUPFD_CLOEXEC, 0);
+            if (own < 0) { status = 304; e = LIST; break; }
+            blocks[i] = (Block){next_handle += 16, exported[e].size, exported[e].device, own, 1, 1, 0};
+            used[exported[e].device] += exported[e].size;
+            *handle = blocks[i].handle;
+            status = OK;
+            break;
+        }
     }
     pthread_mutex_unlock(&big);
     return status;

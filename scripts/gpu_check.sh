@@ -4,7 +4,7 @@
 #   scripts/gpu_check.sh --pack [FOLDER]     builds the programs here and puts them into FOLDER (default .gpu)
 #   scripts/gpu_check.sh [FOLDER]            runs what it finds there; the GPU machine needs no Rust
 #
-# Files named bench_* are benchmarks, all others are test programs. A check that is skipped counts as a failure. With
+# Files named bench_* are benchmarks, gvmm is the companion program, all others are test programs. A check that is skipped counts as a failure. With
 # compute-sanitizer in the path, the copies run under it too. Ends with 1 where something failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -16,6 +16,8 @@ if [ "${1:-}" = --pack ]; then
     set -e
     test=$(cargo test --release --no-run --test cuda 2>&1 | built | tail -1)
     bench=$(cargo bench --no-run --bench cuda_copy 2>&1 | built | tail -1)
+    cargo build --release --package gvmm-cli 2>&1 | tail -1
+    cp "${CARGO_TARGET_DIR:-target}/release/gvmm" "$folder/gvmm"
     cp "$test" "$folder/test_cuda"
     cp "$bench" "$folder/bench_cuda_copy"
     strip --strip-debug "$folder"/*
@@ -49,6 +51,8 @@ for program in "$folder"/*; do
     name=$(basename "$program")
     case $name in
         bench_*) run "$name" "$program" ;;
+        gvmm) run info "$program" info
+              run info_json "$program" info --json ;;
         *) run "$name" "$program" --nocapture --test-threads 1
            if command -v compute-sanitizer >/dev/null && [ "$name" = test_cuda ]; then
                run "${name}_sanitized" compute-sanitizer --error-exitcode 9 "$program" --nocapture \

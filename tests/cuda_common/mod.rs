@@ -622,6 +622,8 @@ pub(crate) fn the_layer_above_works(bench: &Bench) {
         .collect();
     assert_eq!(device.shadow_copy(stream, &slices).expect("copied"), 1);
     device.forget_stream(stream).expect("forgotten");
+    // What a stream still uses is retired, or waited for as here, and dropped then.
+    bench.wait(stream);
     drop((range, blocks));
     device.drain().expect("drained");
     drop(device);

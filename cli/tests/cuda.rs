@@ -1,6 +1,7 @@
 //! Runs the program over a stand-in for NVIDIA's library, which counts breaches of the vendor's rules.
 
 use serde_json::Value;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -75,4 +76,60 @@ fn info_says_which_version_or_answer_is_in_the_way() {
     let none = absent("FAKE_CUDA_INIT", "100");
     assert!(none.contains("CUDA_VISIBLE_DEVICES"), "{none}");
     assert!(absent("GVMM_CUDA_LIBRARY", "/nowhere/libcuda.so.1").contains("/nowhere/libcuda.so.1"));
+}
+
+/// A run on the fake GPU that was right throughout and broke no rule of the vendor's.
+fn steps(name: &str, options: &[&str]) -> Value {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/steps");
+    let path = folder.join(format!("{name}.csv.gz"));
+    let mut command = gvmm(&["steps", "--driver", "cuda", "--json"]);
+    command.arg(path).args(options).env("FAKE_CUDA_MEMORY", "100000000000").env("FAKE_CUDA_TRACE", "1");
+    let output = output(&mut command);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "", "no breach, no warning");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&report["driver"], &report["mismatches"]), (&"cuda".into(), &0.into()));
+    assert_eq!(report["verified_slots"], 24 * report["slots"].as_u64().expect("a count"));
+    for key in ["host_us_median", "gpu_us_median", "graph_host_us_median", "graph_gpu_us_median"] {
+        assert!(report[key].is_number(), "{key}: {report}");
+    }
+    report
+}
+
+/// map, unmap, set_access, copy_launches of a step.
+fn calls(report: &Value) -> [f64; 4] {
+    ["map", "unmap", "set_access", "copy_launches"]
+        .map(|key| report["per_step"][key].as_f64().expect("a number"))
+}
+
+#[test]
+fn steps_run_a_graph_of_kernels() {
+    assert_eq!(calls(&steps("llama_donate", &["--threshold", "65536"])), [0.0, 0.0, 0.0, 2.0]);
+    let one_moves = [1.0, 1.0, 1.0, 2.0];
+    assert_eq!(calls(&steps("llama_donate", &["--threshold", "4096", "--peers", "1"])), one_moves);
+}
+
+#[test]
+fn steps_remap_in_one_set_access_where_all_moves() {
+    let [map, unmap, set_access, launches] = calls(&steps("llama_donate_all", &["--threshold", "off"]));
+    assert_eq!([map, unmap, launches], [20.0, 20.0, 0.0]);
+    assert!((1.0..=20.0).contains(&set_access), "{set_access}");
+}
+
+#[test]
+fn a_driver_that_is_named_and_absent_is_a_failure_with_the_reason() {
+    for driver in ["cuda", "hip", "level_zero"] {
+        let mut command = gvmm(&["steps", "-", "--driver", driver]);
+        for name in ["GVMM_CUDA_LIBRARY", "GVMM_HIP_LIBRARY", "GVMM_ZE_LIBRARY"] {
+            command.env(name, "/nowhere/lib.so");
+        }
+        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut child = command.stderr(std::process::Stdio::piped()).spawn().expect("it runs");
+        let mut input = child.stdin.take().expect("piped");
+        input.write_all(b"0,a,in,64,1\n").expect("written");
+        drop(input);
+        let output = child.wait_with_output().expect("it ends");
+        assert_eq!(output.status.code(), Some(2));
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text.contains("DriverNotFound"), "{text}");
+    }
 }

@@ -131,7 +131,7 @@ static U slot_of(Plain p) {
 /* Streams: what is enqueued is an Op; a graph is a list of them. */
 typedef struct Event { U magic; _Atomic U recorded, done; } Event;
 typedef struct Op {
-    enum { COPY, TABLE, CALL, WRITE, WAIT, RECORD, WAIT_EVENT, GRAPH } kind;
+    enum { COPY, TABLE, STEP, CALL, WRITE, WAIT, RECORD, WAIT_EVENT, GRAPH } kind;
     U a, b, c;
     U *table;
     void (*function)(void *);
@@ -153,6 +153,40 @@ typedef struct Stream {
 } Stream;
 static U stream_magic = 0x57575757, event_magic = 0xE7E7E7E7, graph_magic = 0x69696969;
 
+/* The kernel of cli/src/cuda/step.cu: looks at words of a slot, then writes them. */
+typedef struct { U address, bytes; uint32_t check, write, counter, unused; } StepSlot;
+static U mix(U x) {
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+    return x ^ (x >> 31);
+}
+static U step_span(const StepSlot *s, U from, U to, const U *seed, int writes) {
+    U bad = 0;
+    for (U at = from; at < to; at += 8) {
+        U word = mix(*seed + at), n = to - at < 8 ? to - at : 8;
+        if (writes) memcpy((char *)s->address + at, &word, n);
+        else bad += memcmp((char *)s->address + at, &word, n) != 0;
+    }
+    return bad;
+}
+static U step_words(const StepSlot *s, const U *seed, int writes) {
+    const U whole = 64 << 10;
+    if (s->bytes <= whole) return step_span(s, 0, s->bytes, seed, writes);
+    U bad = step_span(s, 0, 64, seed, writes);
+    for (U at = whole; at + 8 <= s->bytes; at += whole) bad += step_span(s, at, at + 8, seed, writes);
+    return bad + step_span(s, (s->bytes - 64) & ~7ull, s->bytes, seed, writes);
+}
+static R step(int device, const StepSlot *slots, U count, const U *seeds, uint32_t *wrong) {
+    R status = OK;
+    pthread_mutex_lock(&big);
+    for (const StepSlot *s = slots; !status && s < slots + count; s++) {
+        if (!may(device, s->address, s->bytes, s->write == ~0u ? 1 : 3)) status = FAULT;
+        if (!status && s->check != ~0u) wrong[s->counter] += step_words(s, seeds + s->check, 0);
+        if (!status && s->write != ~0u) step_words(s, seeds + s->write, 1);
+    }
+    pthread_mutex_unlock(&big);
+    return status;
+}
 static void unref(Graph *g) {
     if (--g->refs) return;
     for (Op *op = g->first, *next; op; op = next) { next = op->next; free(op->table); free(op); }
@@ -169,6 +203,7 @@ static R perform(Stream *s, Op *op) {
             status = move(device, e[0], e[1], e[2] & ((1ull << 40) - 1));
         }
         return status;
+    case STEP: return step(device, (StepSlot *)op->table, op->a, (U *)op->b, (uint32_t *)op->c);
     case CALL: inside = 1; op->function((void *)op->a); inside = 0; return OK;
     case WRITE: __atomic_store_n((U *)op->a, op->b, __ATOMIC_RELEASE); return OK;
     case WAIT:
@@ -725,7 +760,7 @@ API R cuEventElapsedTime(float *ms, Event *a, Event *b) { ENTER(); (void)a; (voi
 
 /* Modules: the text's version and target must fit, and a function is the size of its table. */
 typedef struct Module { char *text; Ctx *ctx; } Module;
-typedef struct Function { U capacity; Ctx *ctx; } Function;
+typedef struct Function { U capacity; Ctx *ctx; char kind; } Function; /* kind: copy, step, wait */
 API R cuModuleLoadData(Module **out, const char *text) {
     ENTER(); NEED_CTX(); UNSAFE_IN_CAPTURE();
     int major = 0, minor = 0, target = 0;
@@ -743,11 +778,12 @@ API R cuModuleUnload(Module *m) { ENTER(); NEED_CTX(); free(m->text); free(m); r
 API R cuModuleGetFunction(Function **out, Module *m, const char *name) {
     ENTER(); NEED_CTX();
     char entry[128];
-    U capacity;
+    U capacity = 16;
+    char kind = strcmp(name, "gvmm_step") == 0 ? 's' : strcmp(name, "gvmm_spin") == 0 ? 'w' : 'c';
     snprintf(entry, sizeof entry, ".entry %s(", name);
-    if (!strstr(m->text, entry) || sscanf(name, "gvmm_copy_%lu", &capacity) != 1) return NOT_FOUND;
+    if (!strstr(m->text, entry) || (kind == 'c' && sscanf(name, "gvmm_copy_%lu", &capacity) != 1)) return NOT_FOUND;
     Function *f = malloc(sizeof *f);
-    *f = (Function){capacity, m->ctx};
+    *f = (Function){capacity, m->ctx, kind};
     *out = f;
     return OK;
 }
@@ -755,6 +791,13 @@ API R cuLaunchKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, unsigne
     ENTER(); NEED_CTX();
     STREAM(s, h); SAME_CTX(s);
     if (f->ctx != current()) return breach(BAD_CONTEXT, "a kernel of another context");
+    if (f->kind == 'w') return OK;
+    if (f->kind == 's') {
+        if (gx > f->capacity || !gx || gy != 1 || gz != 1 || bx != 256 || by != 1 || bz != 1 || shared || extra) return breach(INVALID, __func__);
+        StepSlot *slots = malloc(sizeof(StepSlot) * 16);
+        memcpy(slots, params[0], sizeof(StepSlot) * 16);
+        return put(s, (Op){.kind = STEP, .table = (U *)slots, .a = gx, .b = *(U *)params[1], .c = *(U *)params[2]}, 1);
+    }
     const U *table = params[0];
     U count = table[0] & 0xffffffff, shift = table[0] >> 32, tiles = 0;
     if (gy != 1 || gz != 1 || bx != 256 || by != 1 || bz != 1 || shared || extra || count > f->capacity || !count) return breach(INVALID, __func__);

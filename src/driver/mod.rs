@@ -272,7 +272,9 @@ pub trait Driver: Send + Sync + Debug {
     /// Imports a block of `size` bytes that another process, or this one, exported.
     fn import(&self, device: Ordinal, fd: BorrowedFd<'_>, size: ByteSize) -> Result<NativeBlock>;
 
-    /// Checks that a native handle from outside is a block of `size` bytes of `device`, as far as the driver can.
+    /// Checks that a native handle from outside is a block of `size` bytes of `device`, as far as the driver can:
+    /// a vendor's may crash when it is asked about a number that is no handle, or no longer one. What this driver
+    /// itself released is refused without asking, until the vendor gives the same number again.
     fn check_native(&self, device: Ordinal, block: NativeBlock, size: ByteSize) -> Result<()>;
 
     /// Streams of our own, for callers who have none.

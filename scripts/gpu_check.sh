@@ -4,7 +4,8 @@
 #   scripts/gpu_check.sh --pack [FOLDER]     builds the programs here and puts them into FOLDER (default .gpu)
 #   scripts/gpu_check.sh [FOLDER]            runs what it finds there; the GPU machine needs no Rust
 #
-# Files named bench_* are benchmarks, gvmm is the companion program, all others are test programs. A check that is skipped counts as a failure. With
+# Files named bench_* are benchmarks, gvmm is the companion program, cuda_graph a C program with
+# the library beside it, all others are test programs. A check that is skipped counts as a failure. With
 # compute-sanitizer in the path, the copies run under it too. Ends with 1 where something failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -18,6 +19,10 @@ if [ "${1:-}" = --pack ]; then
     bench=$(cargo bench --no-run --bench cuda_copy 2>&1 | built | tail -1)
     cargo build --release --package gvmm-cli 2>&1 | tail -1
     cp "${CARGO_TARGET_DIR:-target}/release/gvmm" "$folder/gvmm"
+    cargo build --release --package gvmm 2>&1 | tail -1
+    cp "${CARGO_TARGET_DIR:-target}/release/libgvmm.so" "$folder/libgvmm.so.0"
+    cc -std=c11 -O2 -Iinclude c_examples/cuda_graph.c "$folder/libgvmm.so.0" -ldl -Wl,-rpath,'$ORIGIN' \
+        -o "$folder/cuda_graph"
     cp "$test" "$folder/test_cuda"
     cp "$bench" "$folder/bench_cuda_copy"
     strip --strip-debug "$folder"/*
@@ -68,7 +73,8 @@ for program in "$folder"/*; do
     [ -x "$program" ] && [ -f "$program" ] || continue
     name=$(basename "$program")
     case $name in
-        bench_*) run "$name" "$program" ;;
+        libgvmm*) ;;
+        bench_*|cuda_graph) run "$name" "$program" ;;
         gvmm) run info "$program" info
               run info_json "$program" info --json
               for recording in llama_donate llama_donate_all llama_nodonate; do

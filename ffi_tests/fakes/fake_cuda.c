@@ -84,7 +84,10 @@ static Block blocks[LIST];
 static Range ranges[LIST];
 static Map maps[LIST];
 static Plain plains[LIST];
-static U next_handle = 0x7700;
+static U next_handle = 0x7700, free_handles[LIST];
+static int free_count;
+/* As the driver: the number of a block that is gone is given again, and soon. */
+static U new_handle(void) { return free_count ? free_handles[--free_count] : (next_handle += 16); }
 #define EACH(list, i) for (int i = 0; i < LIST; i++)
 
 static int find_block(U handle) {
@@ -95,6 +98,7 @@ static void drop_block(int i) {
     if (blocks[i].refs || blocks[i].maps) return;
     used[blocks[i].device] -= blocks[i].size;
     close(blocks[i].fd);
+    if (free_count < LIST) free_handles[free_count++] = blocks[i].handle;
     memset(&blocks[i], 0, sizeof blocks[i]);
 }
 
@@ -500,7 +504,7 @@ API R cuMemCreate(U *handle, size_t size, const Prop *p, U flags) {
         int fd = memfd_create("fake-cuda-block", MFD_CLOEXEC);
         if (fd < 0 || ftruncate(fd, size)) status = 304;
         EACH(blocks, i) if (!status && !blocks[i].size) {
-            blocks[i] = (Block){next_handle += 16, size, p->id, fd, p->handle_types & 1, 1, 0};
+            blocks[i] = (Block){new_handle(), size, p->id, fd, p->handle_types & 1, 1, 0};
             used[p->id] += size;
             *handle = blocks[i].handle;
             break;
@@ -571,16 +575,15 @@ API R cuMemSetAccess(U at, size_t size, const Access *list, size_t count) {
         if (maps[i].at < at || maps[i].at + maps[i].size > at + size) partial = 1;
         found += maps[i].size;
     }
-    if (!partial) EACH(maps, i) if (maps[i].size && at <= maps[i].at && maps[i].at < at + size)
+    if (!partial && found == size) EACH(maps, i) if (maps[i].size && at <= maps[i].at && maps[i].at < at + size)
         for (size_t k = 0; k < count; k++) {
             if (!peers && list[k].id != blocks[maps[i].block].device) { pthread_mutex_unlock(&big); return breach(INVALID, "set-access: a peer out of reach"); }
             maps[i].access[list[k].id] = list[k].flags;
         }
-    /* Over holes it succeeds; we do that for a whole reservation only. */
-    EACH(ranges, i) if (ranges[i].at == at && ranges[i].size == size && found) found = size;
     pthread_mutex_unlock(&big);
     if (partial) return breach(INVALID, "set-access: a part of a mapping");
-    return found == size ? OK : breach(OK, "set-access: over a hole");
+    /* Over some holes it succeeds; whoever relies on that is wrong. */
+    return found == size ? OK : breach(INVALID, "set-access: over a hole");
 }
 API R cuMemGetAccess(U *flags, const int32_t *location, U at) {
     ENTER();
@@ -633,7 +636,7 @@ API R cuMemImportFromShareableHandle(U *handle, U fd, int kind) {
         EACH(blocks, i) if (!blocks[i].size) {
             int own = fcntl((int)fd, F_DUPFD_CLOEXEC, 0);
             if (own < 0) { status = 304; e = LIST; break; }
-            blocks[i] = (Block){next_handle += 16, exported[e].size, exported[e].device, own, 1, 1, 0};
+            blocks[i] = (Block){new_handle(), exported[e].size, exported[e].device, own, 1, 1, 0};
             used[exported[e].device] += exported[e].size;
             *handle = blocks[i].handle;
             status = OK;

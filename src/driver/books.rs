@@ -3,7 +3,7 @@
 use crate::driver::{NativeBlock, Ordinal};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange};
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A block that we made, imported or were shown.
@@ -28,37 +28,41 @@ struct Mapping {
     busy: bool,
 }
 
+/// What a set-access is about.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(in crate::driver) struct Claim {
+    /// The blocks' devices, each once.
+    pub(in crate::driver) devices: Vec<Ordinal>,
+    /// The mappings, in order.
+    pub(in crate::driver) mappings: Vec<DeviceRange>,
+    /// The mappings without the holes between them, neighbours as one.
+    pub(in crate::driver) runs: Vec<DeviceRange>,
+}
+
+impl Claim {
+    fn add(&mut self, mapping: &Mapping) {
+        if !self.devices.contains(&mapping.device) {
+            self.devices.push(mapping.device);
+        }
+        self.mappings.push(mapping.range);
+        let joined = self
+            .runs
+            .last()
+            .filter(|run| run.end() == mapping.range.start())
+            .and_then(|run| DeviceRange::new(run.start(), run.size().checked_add(mapping.range.size())?));
+        match (joined, self.runs.last_mut()) {
+            (Some(joined), Some(run)) => *run = joined,
+            _ => self.runs.push(mapping.range),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
     ranges: BTreeMap<DevicePtr, (DeviceRange, Ordinal)>,
     mappings: BTreeMap<DevicePtr, Mapping>,
     blocks: HashMap<u64, Block>,
     allocations: HashMap<DevicePtr, Ordinal>,
-    released: Released,
-}
-
-/// The handles of the last releases, while the driver has not given them to us again: a driver may crash when it
-/// is asked about one.
-#[derive(Debug, Default)]
-struct Released {
-    /// Oldest first; a handle may be in it more than once.
-    order: VecDeque<u64>,
-    known: HashSet<u64>,
-}
-
-impl Released {
-    /// How many releases are remembered: about 2 MiB at most.
-    const MOST: usize = 1 << 16;
-
-    fn add(&mut self, handle: u64) {
-        if self.order.len() == Self::MOST
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.known.remove(&oldest);
-        }
-        self.order.push_back(handle);
-        self.known.insert(handle);
-    }
 }
 
 /// The books of one driver.
@@ -117,7 +121,6 @@ impl Books {
     /// Books a block; one whose handle is there already is owed one release more.
     pub(in crate::driver) fn add_block(&self, handle: u64, block: Block) {
         let mut state = self.state();
-        state.released.known.remove(&handle);
         let entry = state.blocks.entry(handle).or_insert(Block { references: 0, ..block });
         (entry.size, entry.device, entry.exportable) = (block.size, block.device, block.exportable);
         entry.references += block.references;
@@ -138,14 +141,8 @@ impl Books {
         entry.references = entry.references.saturating_sub(1);
         if entry.references == 0 {
             state.blocks.remove(&block.0);
-            state.released.add(block.0);
         }
         Ok(taken)
-    }
-
-    /// True for a handle that we released and were not given again since, as far as the memory of that goes.
-    pub(in crate::driver) fn was_released(&self, block: NativeBlock) -> bool {
-        self.state().released.known.contains(&block.0)
     }
 
     /// Checks a map and books it as under way; gives the block's device.
@@ -196,12 +193,12 @@ impl Books {
     }
 
     /// Checks a set-access over whole neighbouring mappings of one reservation, or over a whole reservation, which
-    /// may have holes, and books it as under way; gives the blocks' devices, each once.
-    pub(in crate::driver) fn begin_access(&self, range: DeviceRange) -> Result<Vec<Ordinal>> {
+    /// may have holes, and books it as under way.
+    pub(in crate::driver) fn begin_access(&self, range: DeviceRange) -> Result<Claim> {
         let mut state = self.state();
         state.check_inside(range, Operation::SetAccess)?;
         let may_have_holes = state.ranges.get(&range.start()).is_some_and(|(whole, _)| *whole == range);
-        let (mut bytes, mut devices) = (0, Vec::new());
+        let (mut bytes, mut claim) = (0, Claim::default());
         for mapping in state.overlapping(range) {
             if !range.contains_range(mapping.range) {
                 return Err(refuse(Kind::PartialMapping, Operation::SetAccess, range, "name whole mappings"));
@@ -210,9 +207,7 @@ impl Books {
                 return Err(busy(mapping.range, Operation::SetAccess));
             }
             bytes += mapping.range.size().get();
-            if !devices.contains(&mapping.device) {
-                devices.push(mapping.device);
-            }
+            claim.add(mapping);
         }
         if bytes == 0 || !may_have_holes && bytes != range.size().get() {
             return Err(refuse(Kind::NotMapped, Operation::SetAccess, range, "not all of it is mapped"));
@@ -220,7 +215,7 @@ impl Books {
         for (_, mapping) in state.mappings.range_mut(range.start()..range.end()) {
             mapping.busy = true;
         }
-        Ok(devices)
+        Ok(claim)
     }
 
     pub(in crate::driver) fn end_access(&self, range: DeviceRange) {
@@ -318,14 +313,16 @@ mod tests {
         map(&books, 16);
         map(&books, 20);
         assert_eq!(kind(books.begin_access(range(16, 6))), Some(Kind::NotMapped));
-        assert_eq!(books.begin_access(range(16, 8)).expect("a whole reservation"), [Ordinal(0)]);
+        let claim = books.begin_access(range(16, 8)).expect("a whole reservation");
+        let mappings = vec![range(16, 2), range(20, 2)];
+        assert_eq!(claim, Claim { devices: vec![Ordinal(0)], runs: mappings.clone(), mappings });
         books.end_access(range(16, 8));
         assert_eq!(kind(books.begin_access(range(16, 1))), Some(Kind::PartialMapping));
         assert_eq!(kind(books.begin_access(range(18, 2))), Some(Kind::NotMapped));
         map(&books, 18);
-        assert_eq!(books.begin_access(range(16, 6)).expect("whole"), [Ordinal(0)]);
+        assert_eq!(books.begin_access(range(16, 6)).expect("whole").runs, [range(16, 6)]);
         books.end_access(range(16, 6));
-        assert_eq!(books.begin_access(range(18, 2)).expect("one"), [Ordinal(0)]);
+        assert_eq!(books.begin_access(range(18, 2)).expect("one").mappings, [range(18, 2)]);
     }
 
     #[test]
@@ -350,25 +347,5 @@ mod tests {
         books.take_block(NativeBlock(7)).expect("the first");
         books.take_block(NativeBlock(7)).expect("the second");
         assert_eq!(kind(books.take_block(NativeBlock(7))), Some(Kind::InvalidHandle));
-    }
-
-    #[test]
-    fn released_handles_are_remembered_until_they_come_back() {
-        let books = books();
-        let block = Block { size: ByteSize(2 * G), device: Ordinal(0), references: 1, exportable: false };
-        assert!(!books.was_released(NativeBlock(7)));
-        books.take_block(NativeBlock(7)).expect("a block");
-        assert!(books.was_released(NativeBlock(7)));
-        books.add_block(7, block);
-        assert!(!books.was_released(NativeBlock(7)));
-        for handle in 100..100 + 2 * Released::MOST as u64 {
-            books.add_block(handle, block);
-            books.take_block(NativeBlock(handle)).expect("a block");
-        }
-        let state = books.state();
-        assert_eq!(
-            (state.released.order.len(), state.released.known.len()),
-            (Released::MOST, Released::MOST)
-        );
     }
 }

@@ -273,8 +273,7 @@ pub trait Driver: Send + Sync + Debug {
     fn import(&self, device: Ordinal, fd: BorrowedFd<'_>, size: ByteSize) -> Result<NativeBlock>;
 
     /// Checks that a native handle from outside is a block of `size` bytes of `device`, as far as the driver can:
-    /// a vendor's may crash when it is asked about a number that is no handle, or no longer one. What this driver
-    /// itself released is refused without asking, until the vendor gives the same number again.
+    /// a vendor's may crash when it is asked about a number that is no handle, or no longer one.
     fn check_native(&self, device: Ordinal, block: NativeBlock, size: ByteSize) -> Result<()>;
 
     /// Streams of our own, for callers who have none.

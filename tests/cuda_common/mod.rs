@@ -5,7 +5,8 @@
 use gvmm::driver::cuda::CudaDriver;
 use gvmm::driver::testing::conformance::{self, Outcome, Staged};
 use gvmm::driver::{
-    Access, AccessMode, Capabilities, CopySlice, CreateOptions, Driver, Ordinal, Stream, TimelineId,
+    Access, AccessMode, Capabilities, CopySlice, CreateOptions, Driver, NativeBlock, Ordinal, Stream,
+    TimelineId,
 };
 use gvmm::error::Kind;
 use gvmm::units::{ByteSize, DevicePtr, DeviceRange};
@@ -491,33 +492,41 @@ pub(crate) fn blocks_are_shared(bench: &Bench) {
     driver.free(range).expect("freed");
 }
 
-/// A handle that somebody else in the process made is checked, mapped and left to its maker.
+/// A handle that somebody else in the process made is checked, mapped and left to its maker. The numbers of blocks
+/// that are gone come back for others.
 pub(crate) fn foreign_blocks_are_adopted(bench: &Bench) {
     let driver = &bench.driver;
     let granule = driver.granularity(bench.device, ByteSize(1)).expect("a granule");
-    let size = granule.size();
+    for granules in [1, 2, 1] {
+        let size = ByteSize(granule.size().get() * granules);
+        let own = driver.create(bench.device, granule.size(), CreateOptions::default()).expect("a block");
+        driver.release(own).expect("released");
+        let block = foreign_block(&bench.native, size);
+        let range = driver.reserve(bench.device, ByteSize(size.get() * 2), granule).expect("a range");
+        let too_large = driver.check_native(bench.device, block, range.size()).expect_err("too large");
+        assert_eq!(too_large.kind, Kind::InvalidSize);
+        driver.check_native(bench.device, block, size).expect("the right size");
+        let part = range.slice(ByteSize::ZERO, size).expect("a part");
+        driver.map(part, block).expect("mapped");
+        driver.set_access(part, &[Access { device: bench.device, mode: RW }]).expect("accessible");
+        bench.native.write(0, part.start(), &[1, 2, 3]);
+        driver.unmap(part).expect("unmapped");
+        driver.free(range).expect("freed");
+        assert_eq!(bench.native.call("cuMemRelease", block.0, 0, 0), 0);
+    }
+}
+
+/// A block of device 0 that a framework made by the driver's own call.
+fn foreign_block(native: &Native, size: ByteSize) -> NativeBlock {
     // CUmemAllocationProp: pinned (1), no handle types, on a device (1), number 0.
     let properties: [u32; 8] = [1, 0, 1, 0, 0, 0, 0, 0];
     let mut handle = 0_u64;
     type Create = unsafe extern "C" fn(*mut u64, u64, *const u32, u64) -> i32;
     // SAFETY: the signature that cuda.h gives it.
-    let create = unsafe { std::mem::transmute::<*mut c_void, Create>(bench.native.symbol("cuMemCreate")) };
+    let create = unsafe { std::mem::transmute::<*mut c_void, Create>(native.symbol("cuMemCreate")) };
     // SAFETY: all pointers are to live locals of the sizes asked for.
     assert_eq!(unsafe { create(&raw mut handle, size.get(), properties.as_ptr(), 0) }, 0);
-    let block = gvmm::driver::NativeBlock(handle);
-    let range = driver.reserve(bench.device, ByteSize(size.get() * 2), granule).expect("a range");
-    assert_eq!(
-        driver.check_native(bench.device, block, range.size()).expect_err("too large").kind,
-        Kind::InvalidSize
-    );
-    driver.check_native(bench.device, block, size).expect("the right size");
-    let part = range.slice(ByteSize::ZERO, size).expect("a part");
-    driver.map(part, block).expect("mapped");
-    driver.set_access(part, &[Access { device: bench.device, mode: RW }]).expect("accessible");
-    bench.native.write(0, part.start(), &[1, 2, 3]);
-    driver.unmap(part).expect("unmapped");
-    driver.free(range).expect("freed");
-    assert_eq!(bench.native.call("cuMemRelease", handle, 0, 0), 0);
+    NativeBlock(handle)
 }
 
 /// Streams of one device wait for each other's timelines, also where the wait is enqueued first.

@@ -46,8 +46,8 @@ run() {
     echo "== $name"
     timeout "${LIMIT:-240}" "$@" >"$log" 2>&1 || { state="FAILED ($?)"; failed=1; }
     # Conformance checks that are skipped are counted here and named in the log.
-    grep -v '^skipped: .*: \|^$' "$log" | tail -n 60
-    rows+=("| $name | $state | $(grep -c '^test .*ok$' "$log") | $(grep -c '^skipped: ' "$log") | $((SECONDS - start)) s |")
+    grep -av '^skipped: .*: \|^$' "$log" | tail -n 60
+    rows+=("| $name | $state | $(grep -ac '^test .*ok$' "$log") | $(grep -ac '^skipped: ' "$log") | $((SECONDS - start)) s |")
 }
 
 # One number of a report, which has a key a line.

@@ -59,6 +59,7 @@ static void graphs_of_two_devices(gvmm_device *zero, gvmm_device *one) {
     gvmm_stream *here = make_stream(zero), *there = make_stream(one);
     gvmm_graph *graph = NULL;
     OK(gvmm_stream_capture_begin(here));
+    EXPECT(GVMM_ERROR_WRONG_STATE, gvmm_stream_capture_begin(here));
     OK(gvmm_stream_capture_end(here, &graph));
     EXPECT(GVMM_ERROR_WRONG_STATE, gvmm_stream_capture_end(here, &graph));
     EXPECT(GVMM_ERROR_INVALID_ARGUMENT, gvmm_graph_launch(graph, there));

@@ -9,6 +9,10 @@ static gvmm_block *b;
 static gvmm_reservation *r;
 static gvmm_allocation *a;
 static gvmm_binding *n;
+static memory m;
+static gvmm_buffer buffer;
+static uint64_t u, v;
+static uint32_t w;
 
 static void said(int line, const char *function, const char *parameter, gvmm_status wanted, gvmm_status got) {
     expect(__FILE__, line, wanted, got, function);
@@ -24,36 +28,32 @@ static void callback(uint32_t level, const char *target, const char *message, vo
     (void)level, (void)target, (void)message, (void)user_data;
 }
 
-int main(void) {
+static void setup(void) {
     d = open_host();
     s = make_stream(d);
     b = make_block(d, GRANULE);
-    uint64_t u = 0, v = 0;
-    uint32_t w = 0;
-    int fd = 0;
-    size_t needed = 0;
-    char text[8];
     r = reserve(d, GRANULE, &u);
     OK(gvmm_stream_capture_begin(s));
     OK(gvmm_stream_capture_end(s, &g));
-    memory m = allocate(d, GRANULE);
+    m = allocate(d, GRANULE);
     a = m.allocation;
     gvmm_slot slot = {.size_bytes = 4096};
     OK(gvmm_binding_create(d, NULL, &slot, 1, sizeof slot, &n));
-    gvmm_buffer buffer = buffer_of(m, 4096);
-    gvmm_remap_entry entry = {r, 0, b};
-    gvmm_copy_slice slice = {m.address, m.address + 4096, 8};
-    gvmm_access access = {0, 3};
-    void *streams[1] = {s};
-    uint64_t sizes[1] = {1};
+    buffer = buffer_of(m, 4096);
+}
 
+static void messages(void) {
+    size_t needed = 0;
+    char text[8];
     MAY(gvmm_last_error_message, out_message, GVMM_STATUS_SUCCESS, NULL, 0, &needed);
     NUL(gvmm_last_error_message, out_message, NULL, 1, &needed);
     NUL(gvmm_last_error_message, out_needed, text, sizeof text, NULL);
     NUL(gvmm_last_error_detail, out_detail, NULL);
     MAY(gvmm_log_set_callback, user_data, GVMM_STATUS_SUCCESS, callback, NULL, GVMM_LOG_LEVEL_ERROR);
     MAY(gvmm_log_set_callback, callback, GVMM_STATUS_SUCCESS, NULL, NULL, GVMM_LOG_LEVEL_OFF);
+}
 
+static void devices(void) {
     gvmm_device *other = NULL;
     gvmm_device_desc desc = {.struct_size = sizeof desc, .driver = 0, .ordinal = 0};
     NUL(gvmm_device_count, out_count, GVMM_DRIVER_HOST, NULL);
@@ -78,7 +78,9 @@ int main(void) {
     NUL(gvmm_device_find, out_block, d, m.address, NULL, &u);
     NUL(gvmm_device_find, out_offset_bytes, d, m.address, &found, NULL);
     NUL(gvmm_device_fail_calls, device, NULL, 0, 1, 1, GVMM_ERROR_INTERNAL);
+}
 
+static void streams_and_graphs(void) {
     gvmm_stream *stream = NULL;
     NUL(gvmm_stream_create, device, NULL, &stream);
     NUL(gvmm_stream_create, out_stream, d, NULL);
@@ -99,7 +101,10 @@ int main(void) {
     NUL(gvmm_graph_launch, graph, NULL, s);
     NUL(gvmm_graph_launch, stream, g, NULL);
     NUL(gvmm_graph_destroy, graph, NULL);
+}
 
+static void blocks(void) {
+    int fd = 0;
     gvmm_block *block = NULL;
     NUL(gvmm_block_create, device, NULL, GRANULE, 0, &block);
     NUL(gvmm_block_create, out_block, d, GRANULE, 0, NULL);
@@ -113,7 +118,12 @@ int main(void) {
     NUL(gvmm_block_export, out_fd, b, NULL);
     NUL(gvmm_block_import, device, NULL, 0, GRANULE, &block);
     NUL(gvmm_block_import, out_block, d, 0, GRANULE, NULL);
+}
 
+static void reservations(void) {
+    gvmm_remap_entry entry = {r, 0, b};
+    gvmm_access access = {0, 3};
+    void *streams[1] = {s};
     gvmm_reservation *range = NULL;
     gvmm_reserve_desc reserve_desc = {.struct_size = sizeof reserve_desc, .access_count = 1, .access_stride_bytes = 8};
     NUL(gvmm_reserve, device, NULL, GRANULE, NULL, &range, &u);
@@ -144,7 +154,9 @@ int main(void) {
     NUL(gvmm_reservation_query, reservation, NULL, &range_info);
     NUL(gvmm_reservation_query, out_info, r, NULL);
     NUL(gvmm_reservation_destroy, reservation, NULL);
+}
 
+static void allocations(void) {
     gvmm_allocation *allocation = NULL;
     NUL(gvmm_allocation_create, device, NULL, GRANULE, &allocation, &u);
     NUL(gvmm_allocation_create, out_allocation, d, GRANULE, NULL, &u);
@@ -153,12 +165,19 @@ int main(void) {
     NUL(gvmm_allocation_query, allocation, NULL, &allocation_info);
     NUL(gvmm_allocation_query, out_info, a, NULL);
     NUL(gvmm_allocation_destroy, allocation, NULL);
+}
 
+static void copies(void) {
+    gvmm_copy_slice slice = {m.address, m.address + 4096, 8};
     NUL(gvmm_shadow_copy, device, NULL, s, &slice, 1, sizeof slice, NULL);
     MAY(gvmm_shadow_copy, stream, GVMM_ERROR_INVALID_STREAM, d, NULL, &slice, 1, sizeof slice, NULL);
     NUL(gvmm_shadow_copy, slices, d, s, NULL, 1, sizeof slice, NULL);
     MAY(gvmm_shadow_copy, out_launches, GVMM_STATUS_SUCCESS, d, s, &slice, 1, sizeof slice, NULL);
+}
 
+static void bindings(void) {
+    uint64_t sizes[1] = {1};
+    gvmm_slot slot = {.size_bytes = 4096};
     gvmm_binding *binding = NULL;
     NUL(gvmm_compute_threshold, size_bytes, NULL, 1, 1, 1, 1, &u);
     NUL(gvmm_compute_threshold, out_threshold_bytes, sizes, 1, 1, 1, 1, NULL);
@@ -189,7 +208,9 @@ int main(void) {
     NUL(gvmm_binding_drop_idle, binding, NULL, &u);
     NUL(gvmm_binding_drop_idle, out_unmapped, n, NULL);
     NUL(gvmm_binding_destroy, binding, NULL);
+}
 
+static void teardown(void) {
     OK(gvmm_binding_destroy(n));
     OK(gvmm_stream_synchronize(s));
     OK(gvmm_graph_destroy(g));
@@ -198,5 +219,18 @@ int main(void) {
     OK(gvmm_block_destroy(b));
     OK(gvmm_stream_destroy(s));
     OK(gvmm_device_close(d));
+}
+
+int main(void) {
+    setup();
+    messages();
+    devices();
+    streams_and_graphs();
+    blocks();
+    reservations();
+    allocations();
+    copies();
+    bindings();
+    teardown();
     return 0;
 }

@@ -11,6 +11,7 @@ int main(void) {
     gvmm_reservation *r = NULL;
     uint64_t u = 0, generation = 0, addresses[2];
     EXPECT(GVMM_ERROR_UNSUPPORTED, gvmm_block_create(device, GRANULE, 0, &block));
+    EXPECT(GVMM_ERROR_UNSUPPORTED, gvmm_block_adopt(device, 1, GRANULE, 0, &block));
     EXPECT(GVMM_ERROR_UNSUPPORTED, gvmm_reserve(device, GRANULE, NULL, &r, &u));
     memory m = allocate(device, 4096), n = allocate(device, 4096);
     CHECK(m.block == NULL && m.address % 256 == 0);

@@ -17,6 +17,8 @@ static void note(gvmm_status wanted, gvmm_status got, int line, const char *call
         OK(gvmm_last_error_message(message, sizeof message, &needed));
         CHECK(needed == strlen(message) + 1 && needed > 6);
         CHECK(last_detail().status == wanted);
+        /* what was being done is known, also where a handle or an array is to blame */
+        CHECK(last_detail().operation != GVMM_OPERATION_NONE);
     }
 }
 #define REACH(wanted, call) note((wanted), (call), __LINE__, #call)

@@ -70,6 +70,33 @@ static void *remap(void *argument) {
     return NULL;
 }
 
+/* Handles of what is in use stay good while another thread tries to destroy them. */
+static gvmm_block *used_block;
+static gvmm_reservation *used_range;
+static _Atomic int using;
+static void *destroyer(void *argument) {
+    (void)argument;
+    while (using) {
+        EXPECT(GVMM_ERROR_IN_USE, gvmm_device_close(device));
+        EXPECT(GVMM_ERROR_IN_USE, gvmm_block_destroy(used_block));
+        EXPECT(GVMM_ERROR_IN_USE, gvmm_reservation_destroy(used_range));
+    }
+    return NULL;
+}
+static void *user(void *argument) {
+    (void)argument;
+    for (int round = 0; round < 100 * rounds; round++) {
+        gvmm_block_info block = {.struct_size = sizeof block};
+        gvmm_reservation_info range = {.struct_size = sizeof range};
+        OK(gvmm_block_query(used_block, &block));
+        OK(gvmm_reservation_query(used_range, &range));
+        OK(gvmm_block_destroy(make_block(device, GRANULE)));
+    }
+    using = 0;
+    return NULL;
+}
+static void *use_and_destroy(void *argument) { return argument == NULL ? user(argument) : destroyer(argument); }
+
 /* Two threads in one binding: each call is served or BUSY or out of order, and nothing breaks. */
 static gvmm_binding *contested;
 static gvmm_stream *contested_stream;
@@ -102,6 +129,16 @@ int main(void) {
     shared = reserve(device, THREADS * GRANULE, &shared_address);
     all(remap, THREADS);
     OK(gvmm_reservation_destroy(shared));
+
+    uint64_t address = 0;
+    used_range = reserve(device, GRANULE, &address);
+    used_block = make_block(device, GRANULE);
+    OK(gvmm_map(used_range, 0, used_block));
+    using = 1;
+    all(use_and_destroy, 2);
+    OK(gvmm_reservation_unmap(used_range, 0, GRANULE));
+    OK(gvmm_block_destroy(used_block));
+    OK(gvmm_reservation_destroy(used_range));
 
     contested_stream = make_stream(device);
     memory m = allocate(device, GRANULE);

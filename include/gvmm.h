@@ -26,7 +26,8 @@
  * Outputs are written on success only, all of them or none; after a failure nothing has changed, unless
  * the function's comment says otherwise. Each comment lists the function's own statuses; besides those
  * any function may answer NULL_POINTER (a pointer that may not be NULL is), INVALID_HANDLE, POISONED,
- * FORKED, INTERNAL, OUT_OF_HOST_MEMORY, and where the driver is called DEVICE_LOST and DRIVER_ERROR.
+ * FORKED, INTERNAL, OUT_OF_HOST_MEMORY, where it takes an array OUT_OF_RANGE (the array passes the end of
+ * memory), and where the driver is called DEVICE_LOST and DRIVER_ERROR.
  * gvmm_last_error_message tells in words what failed on this thread, gvmm_last_error_detail in numbers
  * (the driver's own code, the element of an array that is to blame). Nothing here prints or ends the
  * process.
@@ -690,7 +691,7 @@ gvmm_status gvmm_stream_host_function(gvmm_stream *stream,
  *
  * State: before, the stream does not capture; after success it does.
  * Parameters: `stream`.
- * Statuses: STREAM_CAPTURING (it does already), UNSUPPORTED.
+ * Statuses: WRONG_STATE (it does already), UNSUPPORTED.
  * Threads: thread-safe.
  */
 gvmm_status gvmm_stream_capture_begin(gvmm_stream *stream);
@@ -795,7 +796,8 @@ gvmm_status gvmm_block_create(gvmm_device *device,
  * Parameters: `device`; `native_handle`, the driver's; `size_bytes`, its size, a multiple of the
  * granularity; `flags`, 0 or GVMM_BLOCK_OWNED; `out_block`, the handle.
  * Statuses: INVALID_SIZE, INVALID_ARGUMENT (`flags`, or a native handle of 0), INVALID_HANDLE (the driver
- * does not know the native handle, as far as it can tell: a vendor's may crash on a number that is none).
+ * does not know the native handle, as far as it can tell: a vendor's may crash on a number that is none),
+ * UNSUPPORTED.
  * Threads: thread-safe.
  */
 gvmm_status gvmm_block_adopt(gvmm_device *device,
@@ -1185,7 +1187,10 @@ typedef struct gvmm_slot {
     uint32_t direction;
     /** `GVMM_SLOT_...` bits. */
     uint32_t flags;
-    /** The alignment of its address in bytes, a power of two; 0 is 256. */
+    /**
+     * The alignment of its address in bytes, a power of two; 0 is 256. Above 4096 and above the slot's
+     * size, the slot gets no shadow of ours.
+     */
     uint64_t alignment_bytes;
     /** `GVMM_MEMORY_SPACE_...`. */
     uint32_t memory_space;
@@ -1264,7 +1269,7 @@ typedef struct gvmm_binding_info {
     uint64_t threshold_bytes;
     /** Bytes of shadows that it asked for. */
     uint64_t shadow_bytes;
-    /** How often begin said RECORD_AGAIN with new addresses. */
+    /** How often begin said RECORD_AGAIN, also for a generation that is no longer in force. */
     uint64_t record_again_count;
     /** Setup: ranges reserved. */
     uint64_t setup_reserve;
@@ -1448,8 +1453,9 @@ typedef struct gvmm_step_report {
  * Statuses: RECORD_AGAIN; WRONG_STATE (a step is begun), BUSY (another thread is in the binding),
  * COUNT_MISMATCH, INVALID_SIZE (a buffer smaller than its slot), INVALID_HANDLE (a block),
  * INVALID_ARGUMENT (address 0 where one is needed, a block of another device, a generation that was never
- * given), ALIASED, INVALID_STREAM, STREAM_CAPTURING, the memory group, RANGE_LOST, UNKNOWN_VERSION; the
- * last-error detail names the slot.
+ * given), MISALIGNED (a baked slot's buffer), ALIASED, OVERLAP (a shadow address and a buffer),
+ * INVALID_STREAM, STREAM_CAPTURING, DEVICE_FAULT (of the step before), the memory group, RANGE_LOST,
+ * UNKNOWN_VERSION; the last-error detail names the slot.
  * Threads: externally synchronized; a second thread in the same binding gets BUSY.
  */
 gvmm_status gvmm_binding_begin(gvmm_binding *binding,
@@ -1466,7 +1472,8 @@ gvmm_status gvmm_binding_begin(gvmm_binding *binding,
  *
  * State: before, a step is begun; after success none is. After a failure it still is: end or abort it.
  * Parameters: `binding`; `out_report`, or NULL.
- * Statuses: WRONG_STATE (no step is begun), BUSY, UNKNOWN_VERSION, those of the driver.
+ * Statuses: WRONG_STATE (no step is begun), BUSY, OVERLAP (two results share bytes; the last-error detail
+ * names the slot), UNKNOWN_VERSION, those of the driver.
  * Threads: externally synchronized; a second thread in the same binding gets BUSY.
  */
 gvmm_status gvmm_binding_end(gvmm_binding *binding,

@@ -1,7 +1,8 @@
 //! Every environment variable, read once, each with its default and its warning.
 
 use std::path::PathBuf;
-use std::sync::{Once, OnceLock};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A variable, for the documents and for people.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -158,9 +159,12 @@ impl Default for HostConfig {
 
 /// What the environment says; it is read once, and wrong values are warned of at the first call.
 pub fn get() -> &'static Config {
-    static WARN: Once = Once::new();
+    // No `Once`: a logger may call this again.
+    static WARNED: AtomicBool = AtomicBool::new(false);
     let (config, warnings) = read_once();
-    WARN.call_once(|| warnings.iter().for_each(|warning| log::warn!("{warning}")));
+    if !warnings.is_empty() && !WARNED.swap(true, Ordering::Relaxed) {
+        warnings.iter().for_each(|warning| log::warn!("{warning}"));
+    }
     config
 }
 
@@ -179,7 +183,7 @@ impl Config {
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> (Self, Vec<String>) {
         let mut reader = Reader { lookup: &lookup, warnings: Vec::new() };
         let config = Self {
-            log: lookup(LOG).filter(|filter| !filter.trim().is_empty()),
+            log: reader.get(LOG, "levels such as warn or gvmm::vm=debug,info", filter).flatten(),
             driver: reader.get(DRIVER, "auto, cuda, hip, level_zero or host", driver).flatten(),
             libraries: Libraries {
                 cuda: lookup(CUDA_LIBRARY).and_then(path),
@@ -227,6 +231,12 @@ impl Reader<'_> {
             max_maps: self.get(HOST_MAX_MAPS, "a number of mappings", number).unwrap_or(default.max_maps),
         }
     }
+}
+
+/// What `env_logger` takes; it would print what is wrong itself.
+fn filter(text: &str) -> Option<Option<String>> {
+    env_filter::Builder::new().try_parse(text).ok()?;
+    Some((!text.is_empty()).then(|| text.to_string()))
 }
 
 /// The numbers are those of the C ABI; a test of the layer above compares them.
@@ -351,6 +361,8 @@ mod tests {
     #[test]
     fn a_wrong_value_is_one_warning_and_the_default() {
         for (name, value) in [
+            (LOG, "a=b=c"),
+            (LOG, "gvmm=loud"),
             (DRIVER, "metal"),
             (QUIRKS, "cuda-small-parameters"),
             (QUIRKS, "+"),

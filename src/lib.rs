@@ -22,11 +22,12 @@
 //! - **reservation**: a range of addresses. **Block**: physical memory. **Mapping**: a block visible in a
 //!   reservation. **Access**: what a device may do there.
 //! - **slot**: one buffer that a command buffer uses, with an address that stays. **Binding**: the slots of one
-//!   command buffer. **Shadow**: memory that stands in for a slot's buffer.
+//!   command buffer. **Window**: the place of a mapped slot in its binding's reservation. **Shadow**: memory that
+//!   stands in for a slot's buffer. **Generation**: which addresses of a binding are in force.
 //! - the actions for a slot: **bake** (its buffer's own address), **map** (an address of ours, remapped when the
 //!   buffer moves), **copy** (a shadow), **patch** (the executor changes the address).
 //! - **retire**: unmap once the streams that may still use a mapping have passed. **Timeline**: a value that a
-//!   stream raises when it gets there.
+//!   stream raises when it gets there. **Mark**: a point in a stream, recorded on a timeline when somebody needs it.
 
 pub mod capi;
 pub mod config;

@@ -5,7 +5,8 @@ use crate::config;
 use crate::error::{Error, Kind, Operation, Result};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use std::cell::{Cell, RefCell};
-use std::ffi::CString;
+use std::cmp::Ordering::{Equal, Greater, Less};
+use std::ffi::{CStr, CString};
 use std::sync::{Arc, Once, OnceLock, PoisonError, RwLock};
 
 /// What takes a message: level, target, text.
@@ -26,8 +27,9 @@ struct Router {
 
 static ROUTER: Router = Router { stderr: OnceLock::new(), callback: RwLock::new(None) };
 
-/// How many messages a call may keep; more are counted and dropped.
+/// How many messages a call may keep; of more, a last one says that they are dropped.
 const KEPT: usize = 1000;
+const DROPPED: &CStr = c"this call logged too much: the rest of its messages is dropped";
 
 /// Where a thread stands; in one place, since finding it costs something in every call.
 struct Thread {
@@ -133,8 +135,10 @@ fn keep_or_deliver(record: &Record<'_>) {
     THREAD.with(|thread| thread.waiting.set(true));
     let _ = WAITING.try_with(|waiting| {
         let mut waiting = waiting.borrow_mut();
-        if waiting.len() < KEPT {
-            waiting.push(message);
+        match waiting.len().cmp(&KEPT) {
+            Less => waiting.push(message),
+            Equal => waiting.push(Message { text: DROPPED.to_owned(), ..message }),
+            Greater => {}
         }
     });
 }
@@ -214,6 +218,12 @@ mod tests {
         let mine = |list: &[String]| list.iter().filter(|m| m.contains("one") || m.contains("two")).count();
         assert_eq!(mine(&seen.lock().expect("the list")), 2);
         assert!(seen.lock().expect("the list").iter().all(|m| !m.contains("inside") && !m.contains("cut")));
+        {
+            let _hold = hold();
+            (0..KEPT + 100).for_each(|n| log::warn!("many {n}"));
+        }
+        let many = |word: &str| seen.lock().expect("the list").iter().filter(|m| m.contains(word)).count();
+        assert_eq!((many("many"), many("is dropped")), (KEPT, 1));
         set_callback(None, LevelFilter::Off).expect("ours");
         log::error!("three");
         assert!(seen.lock().expect("the list").iter().all(|m| !m.contains("three")));

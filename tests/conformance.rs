@@ -1,10 +1,10 @@
 //! Every check for every driver that is here. For the host driver in each of the shapes that other drivers have.
 
-use gvmm::config::HostConfig;
+use gvmm::config::{Config, HostConfig};
 use gvmm::driver::host::HostDriver;
 use gvmm::driver::testing::conformance::{self, Outcome};
 use gvmm::driver::testing::{Fault, Trace};
-use gvmm::driver::{CopySlice, CreateOptions, Driver, Ordinal};
+use gvmm::driver::{Capabilities, CopySlice, CreateOptions, Driver, Ordinal};
 use gvmm::error::Kind;
 use gvmm::units::{ByteSize, DevicePtr};
 use std::collections::BTreeSet;
@@ -73,6 +73,28 @@ fn three_devices() {
 fn each_capability_off() {
     for name in CAPABILITIES {
         all_devices(&format!("without {name}"), &without(&[name]));
+    }
+}
+
+/// The variable's names are the driver's.
+#[test]
+fn the_variable_takes_each_of_its_capabilities_away() {
+    let all = host(&shape()).device_info(Ordinal(0)).expect("a device").capabilities;
+    for (name, bit) in [
+        ("virtual_memory", Capabilities::VIRTUAL_MEMORY),
+        ("aliasing", Capabilities::ALIASING),
+        ("device_access", Capabilities::DEVICE_ACCESS),
+        ("range_access", Capabilities::RANGE_ACCESS),
+        ("joined_access", Capabilities::JOINED_ACCESS),
+        ("joint_copies", Capabilities::JOINT_COPIES),
+        ("sharing", Capabilities::SHARING),
+    ] {
+        let value = |variable: &str| (variable == "GVMM_HOST_CAPS").then(|| format!("-{name}"));
+        let (config, warnings) = Config::read(value);
+        assert_eq!(warnings, Vec::<String>::new());
+        let left = host(&config.host).device_info(Ordinal(0)).expect("a device").capabilities;
+        assert!(all.has(bit) && !left.has(bit), "{name}");
+        assert!(name == "virtual_memory" || left.with(bit) == all, "{name} takes others with it");
     }
 }
 

@@ -153,7 +153,9 @@ fn a_broken_recording_is_refused_with_file_and_line() {
 fn commands(example: &str) -> String {
     let source = std::fs::read_to_string(root().join(example)).expect("an example");
     let comment = source.split("*/").next().expect("a first comment");
-    let commands: Vec<&str> = comment.lines().filter_map(|line| line.strip_prefix(" *   ")).collect();
+    let commands = comment.lines().filter_map(|line| line.strip_prefix(" *   "));
+    // That is tested by itself, above.
+    let commands: Vec<&str> = commands.filter(|command| *command != "make demo").collect();
     let folder = library_folder();
     let library = "\0";
     commands
@@ -188,6 +190,41 @@ fn the_first_program_shows_both_blocks_at_one_address() {
             "remapped: 1 unmap, 0 map, 0 set access",
         ]
     );
+}
+
+/// The first C program of the README, with what it takes for granted around it.
+fn first_program_of_the_readme() -> String {
+    let readme = std::fs::read_to_string(root().join("README.md")).expect("the README");
+    let program = readme.split("```c\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a program");
+    let example = std::fs::read_to_string(root().join("c_examples/first.c")).expect("an example");
+    let start = example.find("static void check(").expect("the error check");
+    let check = example[start..].split_inclusive("\n}\n").next().expect("its end");
+    format!(
+        "#include <gvmm.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n\
+         {check}int main(void) {{\n{program}return 0;\n}}\n"
+    )
+}
+
+#[test]
+fn the_first_program_of_the_readme_runs() {
+    make(&["library"]);
+    let (folder, tmp) = (library_folder(), Path::new(env!("CARGO_TARGET_TMPDIR")));
+    let (source, program) = (tmp.join("readme.c"), tmp.join("readme"));
+    std::fs::write(&source, first_program_of_the_readme()).expect("a folder of ours");
+    let mut cc = command("cc");
+    cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-Iinclude"]).arg(&source).arg("-L").arg(&folder);
+    cc.args(["-lgvmm", &format!("-Wl,-rpath,{}", folder.display()), "-o"]).arg(&program);
+    let built = run(&mut cc);
+    assert!(built.status.success(), "{}", text(&built.stderr));
+    let output = run(&mut command(&program.to_string_lossy()));
+    assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("red\n", Some(0)));
+}
+
+#[test]
+fn the_tutorial_builds_by_hand_as_it_says() {
+    let stdout = run_commands_of("c_examples/step_loop.c");
+    let last = rows(&stdout).pop().expect("a row");
+    assert_eq!((last[0].as_str(), last.last().map(String::as_str)), ("auto=65536", Some(ALL_VERIFIED)));
 }
 
 #[test]

@@ -64,7 +64,8 @@ fn every_file_that_a_document_names_exists() {
 fn the_readme_has_every_environment_variable() {
     let readme = fs::read_to_string(root().join("README.md")).expect("the README is readable");
     for variable in gvmm::config::variables() {
-        assert!(readme.contains(&format!("`{}`", variable.name)), "README.md lacks {}", variable.name);
+        let row = format!("| `{}` | {} | {} |\n", variable.name, variable.default, variable.meaning);
+        assert!(readme.contains(&row), "README.md lacks the row\n{row}");
     }
 }
 

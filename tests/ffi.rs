@@ -41,6 +41,7 @@ programs! {
     devices "devices.c",
     plain_memory "plain_memory.c",
     versions "versions.c",
+    environment "environment.c",
     threads "threads.c",
     faults "faults.c",
     logs "logs.c",

@@ -3,11 +3,12 @@
 mod common;
 
 use common::World;
-use gvmm::driver::{Access, AccessMode, CreateOptions, Driver, Ordinal};
+use gvmm::driver::{Access, AccessMode, CopySlice, CreateOptions, Driver, Ordinal};
 use gvmm::error::Kind;
-use gvmm::units::ByteSize;
-use gvmm::vm::{Owner, RemapEntry, RetireEntry};
+use gvmm::units::{ByteSize, DevicePtr};
+use gvmm::vm::{Owner, PlaceEntry, RemapEntry, RetireEntry};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Access for the device itself, and with a peer.
 fn lists() -> [Vec<Access>; 2] {
@@ -38,6 +39,32 @@ fn running_out_of_memory_waits_for_what_is_retired() {
     opener.join().expect("opened");
     drop(block);
     world.end("out of memory");
+}
+
+#[test]
+fn without_aliasing_a_block_moves_on_while_another_thread_collects_its_old_place() {
+    let mut world = World::with_memory(&["aliasing"], 64 << 21);
+    world.add_reservation(16);
+    (0..8).for_each(|_| world.add_block(1));
+    let (first, stop) = (world.blocks.len() - 8, AtomicBool::new(false));
+    let (world, stop) = (&world, &stop);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                world.device.collect();
+            }
+        });
+        let moved = (0..3000).try_for_each(|round| {
+            let at = |i: usize| (i + 8 * (round % 2)) as u64;
+            let entries: Vec<_> = (0..8).map(|i| world.entry(0, at(i), Some(first + i))).collect();
+            world.device.remap(&entries, &[])?;
+            let place = |e: &RemapEntry| RetireEntry { reservation: e.reservation.clone(), offset: e.offset };
+            world.device.retire(&entries.iter().map(place).collect::<Vec<_>>(), &[world.stream])
+        });
+        stop.store(true, Ordering::Relaxed);
+        moved.expect("the old places are on their way out");
+    });
+    world.device.drain().expect("drained");
 }
 
 #[test]
@@ -189,4 +216,56 @@ fn one_mark_serves_two_streams_and_a_stream_is_forgotten_before_it_ends() {
     assert_eq!((behind.passed(), world.device.collect()), (Ok(true), 1));
     drop((mark, behind));
     world.end("two streams");
+}
+
+#[test]
+fn what_waits_for_a_failed_stream_goes_once_that_is_forgotten() {
+    let world = World::new(&[]);
+    let streams = world.host.streams();
+    let broken = streams.create(Ordinal(0)).expect("a stream");
+    let (value, mark) = (Arc::new(()), world.device.mark(broken));
+    world.device.retire_value(Box::new(Arc::clone(&value)), vec![mark]);
+    let slice = CopySlice { dst: DevicePtr(4096), src: DevicePtr(8192), bytes: 8 };
+    world.host.copy(Ordinal(0), broken, &[slice]).expect("enqueued");
+    streams.synchronize(broken).expect_err("it failed");
+    world.device.drain().expect_err("nobody knows whether it will be mended");
+    world.device.forget_stream(broken).expect("forgotten");
+    streams.destroy(broken).expect("destroyed");
+    assert_eq!(world.device.collect(), 1);
+    assert_eq!(Arc::strong_count(&value), 1);
+    world.device.drain().expect("nothing is left to wait for");
+    world.end("a failed stream");
+}
+
+#[test]
+fn entries_of_one_reservation_exchange_their_blocks() {
+    let world = World::new(&[]);
+    let place = |at, block: Option<usize>| PlaceEntry {
+        offset: world.granules(at),
+        block: block.map(|i| world.block(i)),
+    };
+    let named = |entries: &[PlaceEntry]| -> Vec<Option<usize>> {
+        let index =
+            |e: &PlaceEntry| world.ids.iter().position(|id| Some(*id) == e.block.as_ref().map(|b| b.id()));
+        entries.iter().map(index).collect()
+    };
+    let reservation = world.reservation(0);
+    // Block 10 has two granules, and one that is retired lies under its second.
+    world
+        .device
+        .remap(&[world.entry(0, 1, Some(4)), world.entry(0, 3, Some(1)), world.entry(0, 4, Some(2))], &[])
+        .expect("mapped");
+    let retired = RetireEntry { reservation: world.reservation(0), offset: world.granules(1) };
+    world.device.retire(&[retired], &[world.stream]).expect("retired");
+    let mut entries = [place(4, None), place(3, Some(5)), place(0, Some(10)), place(6, Some(2))];
+    world.device.remap_in(&reservation, &mut entries, &[]).expect("remapped");
+    assert_eq!(named(&entries), [Some(2), Some(1), None, None]);
+    world.check_contents("there");
+    assert!(world.is_live(0, 0) && !world.is_there(0, 4));
+    let report = world.device.remap_in(&reservation, &mut entries, &[]).expect("taken back");
+    assert_eq!((report.calls.map, report.calls.unmap), (2, 3));
+    assert_eq!(named(&entries), [None, Some(5), Some(10), Some(2)]);
+    world.check_contents("and back");
+    drop((entries, reservation));
+    world.end("exchanged");
 }

@@ -10,8 +10,8 @@ use rebind_support::{Given, World, addresses, fill, holds};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The first step of which the counts are promised.
-const SETTLED: usize = 5;
+/// The first step of which the counts are promised: the fifth.
+const SETTLED: usize = 4;
 
 /// What one replay saw.
 struct Replay {

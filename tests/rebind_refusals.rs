@@ -4,10 +4,12 @@ mod rebind_support;
 
 use gvmm::driver::CreateOptions;
 use gvmm::error::{Error, Kind, Operation, Result};
-use gvmm::rebind::{Action, Binding, Buffer, Buffers, MemorySpace, Options, Slot, SlotFlags, Threshold};
+use gvmm::rebind::{
+    Action, Binding, Buffer, Buffers, Direction, MemorySpace, Options, Slot, SlotFlags, Threshold,
+};
 use gvmm::units::{ByteSize, DevicePtr};
 use gvmm::vm::Block;
-use rebind_support::{Given, World, addresses, begin};
+use rebind_support::{Given, World, addresses, begin, fill, holds};
 use std::sync::{Arc, Mutex};
 
 const MIB2: u64 = 2 << 20;
@@ -189,4 +191,64 @@ fn alignment_is_kept_or_asked_for() {
     let address = DevicePtr(a.address().get() + 256);
     let given = Given::memory(&[Buffer { address, bytes: ByteSize(1000), id: 1, has_block: false }]);
     assert_eq!(refused(&world, &baked, &given), (Kind::Misaligned, Some(0)));
+}
+
+/// What overlaps among what copies write is refused by begin, and the step before goes on as it was.
+#[test]
+fn buffers_that_copies_would_write_twice_are_refused_when_they_change() {
+    let world = World::new();
+    let home = world.home(MIB2);
+    let at = |offset: u64| DevicePtr(home.address().get() + offset);
+    let buffer =
+        |id: u64, offset| Buffer { address: at(offset), bytes: ByteSize(1000), id, has_block: false };
+    let input = SMALL.direction(Direction::IN);
+    let binding = world.binding(vec![SMALL, SMALL, input, input], Threshold(4096));
+    let good = Given::memory(&[buffer(1, 0), buffer(2, 1000), buffer(3, 5000), buffer(4, 5999)]);
+    let clash = Given::memory(&[buffer(1, 0), buffer(5, 999), buffer(3, 5000), buffer(4, 5999)]);
+    assert_eq!(refused(&world, &binding, &clash), (Kind::Overlap, Some(1)), "laying out");
+    for round in 0..2 {
+        fill(at(0), SMALL.bytes, round);
+        let report = begin(&binding, world.stream, &good).expect("sources may overlap, the others touch");
+        assert_eq!(report.generation, 1);
+        world.synchronize();
+        assert!(holds(addresses(&binding, 4)[0], SMALL.bytes, round));
+        binding.end().expect("end");
+        world.synchronize();
+        let before = world.trace.counts().total();
+        assert_eq!(refused(&world, &binding, &clash), (Kind::Overlap, Some(1)));
+        let wraps = Buffer { address: DevicePtr(u64::MAX - 99), ..buffer(6, 0) };
+        let wraps = Given::memory(&[good.buffers[0].0, good.buffers[1].0, wraps, good.buffers[3].0]);
+        assert_eq!(refused(&world, &binding, &wraps), (Kind::OutOfRange, Some(2)));
+        assert_eq!(world.trace.counts().total(), before, "no driver call was made");
+    }
+    let swapped = Given::memory(&[buffer(7, 1000), buffer(8, 0), buffer(3, 5000), buffer(4, 5999)]);
+    begin(&binding, world.stream, &swapped).expect("two swap");
+    binding.end().expect("end");
+}
+
+#[test]
+fn a_buffer_may_be_its_own_shadow_and_no_other_slots() {
+    let world = World::new();
+    let home = world.home(MIB2);
+    let at = |offset: u64| DevicePtr(home.address().get() + offset);
+    let buffer =
+        |id: u64, offset| Buffer { address: at(offset), bytes: ByteSize(1000), id, has_block: false };
+    let slots = vec![
+        Slot { shadow_address: at(0), ..SMALL },
+        Slot { shadow_address: at(1000), ..SMALL },
+        SMALL.direction(Direction::IN),
+    ];
+    let binding = world.binding(slots, Threshold(4096));
+    let own = Given::memory(&[buffer(1, 0), buffer(2, 1000), buffer(3, 5000)]);
+    begin(&binding, world.stream, &own).expect("nothing to copy");
+    assert_eq!(binding.end().expect("end").copied_slots, 0);
+    let reads = Given::memory(&[buffer(1, 0), buffer(2, 1000), buffer(4, 500)]);
+    begin(&binding, world.stream, &reads).expect("nobody writes there");
+    binding.end().expect("end");
+    let written = Given::memory(&[buffer(5, 8000), buffer(2, 1000), buffer(4, 500)]);
+    assert_eq!(refused(&world, &binding, &written).0, Kind::Overlap);
+    let over = Given::memory(&[buffer(1, 0), buffer(6, 100), buffer(3, 5000)]);
+    assert_eq!(refused(&world, &binding, &over), (Kind::Overlap, Some(1)), "its own shadow in part");
+    begin(&binding, world.stream, &own).expect("as before");
+    binding.end().expect("end");
 }

@@ -4,7 +4,7 @@ mod rebind_support;
 
 use gvmm::driver::testing::Call;
 use gvmm::error::Kind;
-use gvmm::rebind::{Binding, Buffer, Slot, Threshold, set_shadow_budget, shadow_budget};
+use gvmm::rebind::{Binding, Buffer, Outcome, Slot, Threshold, set_shadow_budget, shadow_budget};
 use gvmm::units::{ByteSize, DevicePtr};
 use gvmm::vm::Block;
 use rebind_support::{Given, Home, World, addresses, begin, block, fill, holds};
@@ -96,9 +96,13 @@ fn a_hundred_thousand_mapped_slots_work_or_reach_the_limit() {
         .collect();
     let given = Given { buffers: given, epoch: 0 };
     let binding = world.binding(vec![Slot::new(ByteSize(8)); COUNT], Threshold::OFF);
-    if let Err(e) = binding.begin(world.stream, &given, 0) {
-        assert_eq!(e.kind, Kind::MapLimit);
-        assert_eq!(world.trace.live().mappings, 0);
-        assert_eq!(binding.info().expect("info").generation, 0);
+    match binding.begin(world.stream, &given, 0) {
+        Ok((outcome, _)) => {
+            assert_eq!((outcome, world.trace.live().mappings), (Outcome::RecordAgain, COUNT as i64));
+        }
+        Err(e) => {
+            assert_eq!((e.kind, world.trace.live().mappings), (Kind::MapLimit, 0));
+            assert_eq!(binding.info().expect("info").generation, 0);
+        }
     }
 }

@@ -6,7 +6,7 @@ use gvmm::driver::CreateOptions;
 use gvmm::rebind::{Action, Buffer, Direction, Slot, Threshold};
 use gvmm::units::{ByteSize, DevicePtr};
 use gvmm::vm::{Block, Owner};
-use rebind_support::{Given, Home, World, addresses, begin, fill, holds};
+use rebind_support::{Given, Home, World, actions, addresses, begin, fill, holds};
 use std::sync::Arc;
 
 const MIB2: u64 = 2 << 20;
@@ -115,5 +115,23 @@ fn without_aliasing_a_callers_mapping_is_in_the_way() {
     binding.begin(world.stream, &given, 0).expect_err("neither an address nor free to map");
     place.unmap(ByteSize::ZERO, ByteSize(MIB2)).expect("unmapped");
     begin(&binding, world.stream, &given).expect("free now");
+    binding.end().expect("end");
+}
+
+#[test]
+fn an_alignment_far_beyond_the_size_takes_no_memory() {
+    let world = World::new();
+    let homes: Vec<Home> = (0..4).map(|_| world.home(MIB2)).collect();
+    let aligned = |alignment| Slot { alignment, ..Slot::new(ByteSize(64)) };
+    let slots = [aligned(4096), aligned(8192), aligned(1 << 32), aligned(1 << 40)];
+    let free = world.device.memory().expect("figures").free;
+    let binding = world.binding(slots.to_vec(), Threshold(4096));
+    begin(&binding, world.stream, &Given::of(&[&homes[0], &homes[1], &homes[2], &homes[3]])).expect("begin");
+    assert_eq!(actions(&binding, 4), [Action::COPY, Action::MAP, Action::MAP, Action::MAP]);
+    for (slot, address) in slots.iter().zip(addresses(&binding, 4)) {
+        assert_eq!(address.get() % slot.alignment, 0);
+    }
+    let taken = free.zip(world.device.memory().expect("figures").free).map(|(a, b)| a.get() - b.get());
+    assert_eq!(taken, Some(MIB2), "a chunk of shadows");
     binding.end().expect("end");
 }

@@ -2,9 +2,12 @@
 
 mod rebind_support;
 
-use gvmm::driver::{Driver, Streams};
+use gvmm::driver::testing::Call;
+use gvmm::driver::{Driver, Stream, Streams};
 use gvmm::error::Kind;
-use gvmm::rebind::{Buffer, Direction, Slot, Threshold, shadow_budget};
+use gvmm::rebind::{
+    Binding, Buffer, Direction, Outcome, Slot, SlotFlags, StepReport, Threshold, shadow_budget,
+};
 use gvmm::units::{ByteSize, DevicePtr};
 use rebind_support::{Gate, Given, Home, World, begin, block, holds, step, write_all};
 use std::sync::Arc;
@@ -183,4 +186,83 @@ fn a_binding_may_go_while_the_gpu_works() {
     assert!(holds(big.address(), BIG.bytes, 7) && holds(small.address(), SMALL.bytes, 8));
     let after = world.trace.live();
     assert_eq!((after.blocks, after.ranges, after.mappings), (before.blocks, before.ranges, before.mappings));
+}
+
+/// Old stream, new stream: a begin on the new one that answers RECORD_AGAIN.
+fn leave(binding: &Binding, world: &World, second: Stream, given: &Given, generation: u64) -> StepReport {
+    let before = world.trace.counts().of(Call::TIMELINE_WRITE);
+    let (outcome, report) = binding.begin(second, given, generation).expect("begin");
+    assert_eq!(outcome, Outcome::RecordAgain);
+    assert_eq!(
+        world.trace.counts().of(Call::TIMELINE_WRITE) - before,
+        1,
+        "recorded on the stream that is left"
+    );
+    assert_eq!(report.calls.timeline_writes, 1);
+    assert_eq!(world.trace.counts().of(Call::STREAM_WAIT), 0, "nothing on the new one");
+    report
+}
+
+#[test]
+fn a_stream_may_go_once_a_begin_on_another_said_record_again() {
+    for laid_out in [false, true] {
+        let world = World::new();
+        let (first, second) = (world.another_stream(), world.another_stream());
+        let homes = [world.home(MIB2), world.home(MIB2), world.home(MIB2)];
+        let slots = vec![SMALL, BIG, SMALL.flags(SlotFlags::REGISTERED)];
+        let binding = world.binding(slots, Threshold(4096));
+        let given = Given::of(&[&homes[0], &homes[1], &homes[2]]);
+        begin(&binding, first, &given).expect("begin");
+        binding.end().expect("end");
+        let moved = Given {
+            buffers: vec![given.buffers[0].clone(), given.buffers[1].clone(), world.home(MIB2).buffer()],
+            epoch: 0,
+        };
+        let report = if laid_out {
+            leave(&binding, &world, second, &moved, 1)
+        } else {
+            leave(&binding, &world, second, &given, 0)
+        };
+        assert_eq!(report.generation, 1 + u64::from(laid_out));
+        world.fault.streams().destroy(first).expect("the caller may");
+        let (_, again) = binding.begin(second, &given, 0).expect("record again, once more");
+        assert_eq!(again.calls.timeline_writes, 0, "that is done");
+        let now = if laid_out { &moved } else { &given };
+        begin(&binding, second, now).expect("begin");
+        binding.end().expect("end");
+        world.synchronize_stream(second);
+        // What remaps waits for the steps before; those of the stream that is gone have passed.
+        let other = Given {
+            buffers: vec![now.buffers[0].clone(), world.home(MIB2).buffer(), now.buffers[2].clone()],
+            epoch: 0,
+        };
+        assert_eq!(begin(&binding, second, &other).expect("begin").remapped_slots, 1);
+        binding.end().expect("end");
+        binding.destroy().expect("destroyed");
+        world.device.drain().expect("drained");
+    }
+}
+
+#[test]
+fn a_captured_stream_cannot_be_left() {
+    let world = World::new();
+    let second = world.another_stream();
+    let (home, other) = (world.home(MIB2), world.home(MIB2));
+    let given = Given::of(&[&home]);
+    let binding = world.binding(vec![SMALL.flags(SlotFlags::REGISTERED)], Threshold(4096));
+    begin(&binding, world.stream, &given).expect("begin");
+    binding.end().expect("end");
+    let before = binding.info().expect("info");
+    let streams = world.fault.streams();
+    streams.capture_begin(world.stream).expect("capture");
+    for (given, generation) in [(&given, 0), (&Given::of(&[&other]), 1)] {
+        let e = binding.begin(second, given, generation).expect_err("captured");
+        assert_eq!(e.kind, Kind::StreamCapturing);
+        let after = binding.info().expect("info");
+        assert_eq!((after.generation, after.record_agains), (before.generation, before.record_agains));
+    }
+    streams.destroy_graph(streams.capture_end(world.stream).expect("captured")).expect("destroyed");
+    leave(&binding, &world, second, &given, 0);
+    begin(&binding, second, &Given::of(&[&other])).expect("begin");
+    binding.end().expect("end");
 }

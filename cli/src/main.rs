@@ -130,8 +130,7 @@ fn main() -> ExitCode {
 fn steps(options: &Steps) -> Result<ExitCode, Failure> {
     let trace = trace::read(&options.trace)?;
     let costs = setup::CostChoice::read(options.costs.as_deref())?;
-    let peers =
-        if options.costs.as_deref() == Some("h200-peer") { options.peers.max(1) } else { options.peers };
+    let peers = setup::peers(options.costs.as_deref(), options.peers);
     let device = setup::open_device(options.driver.kind(), costs, peers)?;
     let bar = progress_bar(trace.steps.len() as u64, options.json);
     let threshold = options.threshold.unwrap_or(Threshold::DEFAULT);

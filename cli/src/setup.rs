@@ -8,7 +8,7 @@ use gvmm::driver::{self, Access, AccessMode, Capabilities, Driver, DriverKind, O
 use gvmm::vm::Device;
 use std::sync::Arc;
 
-/// The names of capabilities, as `GVMM_HOST_CAPS` has them.
+/// The names of capabilities; `GVMM_HOST_CAPS` takes the first seven.
 pub(crate) const CAPABILITIES: [(Capabilities, &str); 11] = [
     (Capabilities::VIRTUAL_MEMORY, "virtual_memory"),
     (Capabilities::ALIASING, "aliasing"),
@@ -44,6 +44,11 @@ impl CostChoice {
         };
         Ok(Self::Table(Box::new(costs)))
     }
+}
+
+/// How many further devices are in every access list: `h200-peer` is about one.
+pub(crate) fn peers(costs: Option<&str>, asked: u32) -> u32 {
+    if costs == Some("h200-peer") { asked.max(1) } else { asked }
 }
 
 /// Opens the first device; `peers` further ones must be there, and the host driver is given as many.
@@ -90,4 +95,22 @@ fn open_driver(
 /// The access list: the device itself and `peers` further ones.
 pub(crate) fn access_list(peers: u32) -> Vec<Access> {
     (0..=peers).map(|device| Access { device: Ordinal(device), mode: AccessMode::READ_WRITE }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_of_a_peer_imply_one() {
+        assert_eq!([0, 1, 3].map(|asked| peers(Some("h200-peer"), asked)), [1, 1, 3]);
+        assert_eq!([Some("h200"), Some("none"), None].map(|costs| peers(costs, 0)), [0; 3]);
+    }
+
+    #[test]
+    fn the_peers_are_there_and_in_the_list() {
+        let device = open_device(Some(DriverKind::HOST), CostChoice::None, 2).expect("the host driver");
+        assert_eq!(device.driver().device_count(), 3);
+        assert_eq!(access_list(2).iter().map(|access| access.device.0).collect::<Vec<_>>(), [0, 1, 2]);
+    }
 }

@@ -162,6 +162,19 @@ fn people_get_a_table_and_no_progress_bar_in_a_file() {
 }
 
 #[test]
+fn people_at_a_terminal_see_a_progress_bar() {
+    let command = format!("'{}' steps '{}'", env!("CARGO_BIN_EXE_gvmm"), recording("llama_donate_all"));
+    // `script` gives the program a terminal.
+    let output = Command::new("script").args(["-qec", &command, "/dev/null"]).stdin(Stdio::null()).output();
+    let Ok(output) = output else {
+        assert!(std::env::var_os("GVMM_NO_SKIP").is_none(), "GVMM_NO_SKIP is set, and `script` is missing");
+        return eprintln!("skipped: `script` is missing");
+    };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains(" of 24, ") && text.contains("216 / 294 / 0"), "{text}");
+}
+
+#[test]
 fn a_recording_may_come_from_the_standard_input() {
     let mut child = gvmm(&["steps", "-", "--json", "--threshold", "off"])
         .stdin(Stdio::piped())

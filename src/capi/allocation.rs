@@ -91,11 +91,10 @@ pub unsafe extern "C" fn gvmm_allocation_query(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_allocation_destroy(allocation: *mut gvmm_allocation) -> gvmm_status {
     entry(Operation::Destroy, || {
-        let leaving = handle::leave::<AllocationObject>(allocation)?;
+        let leaving = handle::leave_if::<AllocationObject>(allocation, |a| a.check_unused())?;
         if leaving.block != 0 {
-            let block = handle::leave::<BlockObject>(handle::to_pointer::<BlockObject>(leaving.block))?;
-            block.check_unused()?;
-            block.gone();
+            let block = handle::to_pointer::<BlockObject>(leaving.block);
+            handle::leave_if::<BlockObject>(block, |block| block.check_unused())?.gone();
         }
         leaving.gone();
         Ok(())
@@ -123,6 +122,15 @@ impl Noun for AllocationObject {
 }
 
 impl AllocationObject {
+    /// Fails where the caller has its block mapped elsewhere.
+    fn check_unused(&self) -> Result<()> {
+        match handle::look_up::<BlockObject>(handle::to_pointer::<BlockObject>(self.block)) {
+            Ok(block) => block.check_unused(),
+            // Plain memory has no block; a half-done one does not keep its allocation.
+            Err(_) => Ok(()),
+        }
+    }
+
     /// A handle of an allocation, and one of its block where it has one.
     fn insert(
         device: &Ref<DeviceObject>,

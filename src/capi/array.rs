@@ -86,6 +86,12 @@ impl<T: Element> Elements<T> {
     pub(super) fn iter(&self) -> impl Iterator<Item = T> + '_ {
         (0..self.count).map(|i| self.get(i))
     }
+
+    /// All of them by `make`; a failure names the element.
+    pub(super) fn try_map<U>(&self, make: impl Fn(T) -> Result<U>) -> Result<Vec<U>> {
+        let make = |(i, element)| make(element).map_err(|error| error.entry(i as u64));
+        self.iter().enumerate().map(make).collect()
+    }
 }
 
 /// An array going out.

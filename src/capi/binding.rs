@@ -67,7 +67,7 @@ pub struct gvmm_binding_info {
     pub threshold_bytes: u64,
     /// Bytes of shadows that it asked for.
     pub shadow_bytes: u64,
-    /// How often begin said RECORD_AGAIN with new addresses.
+    /// How often begin said RECORD_AGAIN, also for a generation that is no longer in force.
     pub record_again_count: u64,
     /// Setup: ranges reserved.
     pub setup_reserve: u64,
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn gvmm_binding_create(
     entry(Operation::Bind, || {
         let out = c.out(out_binding)?;
         let desc = c.in_struct_or_default(desc)?;
-        let slots: Vec<_> = c.elements(slots, count, stride_bytes)?.iter().map(slot).collect();
+        let slots = c.elements(slots, count, stride_bytes)?.try_map(slot)?;
         let device = handle::get::<DeviceObject>(device)?;
         let child = device.adopt()?;
         let binding = Binding::new(&device.device, slots, options(c, &device.device, &desc)?)?;

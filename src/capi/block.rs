@@ -74,7 +74,8 @@ pub unsafe extern "C" fn gvmm_block_create(
 /// Parameters: `device`; `native_handle`, the driver's; `size_bytes`, its size, a multiple of the
 /// granularity; `flags`, 0 or GVMM_BLOCK_OWNED; `out_block`, the handle.
 /// Statuses: INVALID_SIZE, INVALID_ARGUMENT (`flags`, or a native handle of 0), INVALID_HANDLE (the driver
-/// does not know the native handle, as far as it can tell: a vendor's may crash on a number that is none).
+/// does not know the native handle, as far as it can tell: a vendor's may crash on a number that is none),
+/// UNSUPPORTED.
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_block_adopt(
@@ -136,13 +137,7 @@ pub unsafe extern "C" fn gvmm_block_query(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_block_destroy(block: *mut gvmm_block) -> gvmm_status {
     entry(Operation::Destroy, || {
-        let leaving = handle::leave::<BlockObject>(block)?;
-        leaving.check_unused()?;
-        if leaving.holder == Holder::Allocation {
-            let hint = "an allocation owns the block: destroy the allocation";
-            return Err(Error::new(Kind::InUse, Operation::Destroy, hint));
-        }
-        leaving.gone();
+        handle::leave_if::<BlockObject>(block, |block| block.check_loose())?.gone();
         Ok(())
     })
 }
@@ -246,6 +241,16 @@ impl BlockObject {
         }
         let error = Error::new(Kind::InUse, Operation::Destroy, "the block is mapped: unmap it first");
         Err(error.of(self.block.size()))
+    }
+
+    /// Fails where the caller has it mapped, or an allocation owns it.
+    fn check_loose(&self) -> Result<()> {
+        self.check_unused()?;
+        if self.holder == Holder::Allocation {
+            let hint = "an allocation owns the block: destroy the allocation";
+            return Err(Error::new(Kind::InUse, Operation::Destroy, hint));
+        }
+        Ok(())
     }
 }
 

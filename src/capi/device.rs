@@ -6,6 +6,7 @@ use super::drivers::{self, DeviceObject};
 use super::entry::entry;
 use super::handle::{self, Noun};
 use super::status::gvmm_status;
+use super::text::text;
 use super::types::{gvmm_block, gvmm_device};
 use super::versioned::{Caller, Versioned, versioned};
 use crate::driver::Ordinal;
@@ -165,7 +166,7 @@ pub unsafe extern "C" fn gvmm_device_open(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_device_close(device: *mut gvmm_device) -> gvmm_status {
     entry(Operation::Destroy, || {
-        let leaving = handle::leave::<DeviceObject>(device)?;
+        let leaving = handle::leave_if::<DeviceObject>(device, |device| device.check_unused())?;
         leaving.close()?;
         leaving.gone();
         Ok(())
@@ -338,19 +339,6 @@ fn info(device: &Device) -> gvmm_device_info {
     }
 }
 
-/// Text in a field of fixed size, cut between characters, with a NUL behind.
-fn text<const N: usize>(text: &str) -> [c_char; N] {
-    let mut field = [0; N];
-    let mut length = text.len().min(N.saturating_sub(1));
-    while !text.is_char_boundary(length) {
-        length -= 1;
-    }
-    for (place, byte) in field.iter_mut().zip(text.bytes().take(length)) {
-        *place = byte as c_char;
-    }
-    field
-}
-
 impl From<CallCounts> for gvmm_call_counts {
     fn from(counts: CallCounts) -> Self {
         Self {
@@ -391,12 +379,5 @@ mod tests {
         ] {
             assert_eq!(bit, capability.0);
         }
-    }
-
-    #[test]
-    fn names_are_cut_between_characters() {
-        assert_eq!(text::<4>("ab").map(|c| c as u8), *b"ab\0\0");
-        assert_eq!(text::<4>("abcd").map(|c| c as u8), *b"abc\0");
-        assert_eq!(text::<4>("ab\u{e9}").map(|c| c as u8), *b"ab\0\0");
     }
 }

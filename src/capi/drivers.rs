@@ -66,6 +66,12 @@ pub(super) struct DeviceObject {
 
 const CLOSED: i64 = i64::MIN / 2;
 
+const HAS_CHILDREN: Error = Error::new(
+    Kind::InUse,
+    Operation::Destroy,
+    "something made through this handle still lives: destroy it first",
+);
+
 static DEVICES: Table<DeviceObject> = Table::new();
 
 impl Noun for DeviceObject {
@@ -94,17 +100,24 @@ impl DeviceObject {
         Ok(Self { device, fault, children: AtomicI64::new(0) })
     }
 
-    /// Closes it to new children.
-    pub(super) fn close(&self) -> Result<()> {
-        match self.children.compare_exchange(0, CLOSED, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => Ok(()),
-            Err(_) => {
-                let hint = "something made through this handle still lives: destroy it first";
-                Err(Error::new(Kind::InUse, Operation::Destroy, hint))
-            }
+    /// Fails where something made through this handle lives.
+    pub(super) fn check_unused(&self) -> Result<()> {
+        match self.children.load(Ordering::Acquire) {
+            0 => Ok(()),
+            1.. => Err(HAS_CHILDREN),
+            _ => Err(JUST_CLOSED),
         }
     }
+
+    /// Closes it to new children.
+    pub(super) fn close(&self) -> Result<()> {
+        let closed = self.children.compare_exchange(0, CLOSED, Ordering::AcqRel, Ordering::Acquire);
+        closed.map(|_| ()).map_err(|_| HAS_CHILDREN)
+    }
 }
+
+const JUST_CLOSED: Error =
+    Error::new(Kind::InvalidHandle, Operation::None, "another thread has just closed the device");
 
 /// Says that something made through a device's handle lives, for as long as it does itself.
 pub(super) struct Child(Ref<DeviceObject>);
@@ -114,8 +127,7 @@ impl Ref<DeviceObject> {
     pub(super) fn adopt(&self) -> Result<Child> {
         if self.children.fetch_add(1, Ordering::AcqRel) < 0 {
             self.children.fetch_sub(1, Ordering::AcqRel);
-            let hint = "another thread has just closed the device";
-            return Err(Error::new(Kind::InvalidHandle, Operation::Create, hint));
+            return Err(JUST_CLOSED);
         }
         Ok(Child(self.share()))
     }

@@ -64,7 +64,12 @@ fn run<A>(operation: Operation, body: impl FnOnce() -> Result<A>) -> Result<A> {
         used::begin_call();
         body()
     };
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| Err(defect(operation, panic)))
+    let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| Err(defect(operation, panic)));
+    // Handles, arrays and structs are checked by code that does not know which call it serves.
+    result.map_err(|error| match error.operation {
+        Operation::None => error.during(operation),
+        _ => error,
+    })
 }
 
 /// A panic is a defect of ours. What the call used may be half done, so it refuses from now on.

@@ -26,7 +26,8 @@
  * Outputs are written on success only, all of them or none; after a failure nothing has changed, unless
  * the function's comment says otherwise. Each comment lists the function's own statuses; besides those
  * any function may answer NULL_POINTER (a pointer that may not be NULL is), INVALID_HANDLE, POISONED,
- * FORKED, INTERNAL, OUT_OF_HOST_MEMORY, and where the driver is called DEVICE_LOST and DRIVER_ERROR.
+ * FORKED, INTERNAL, OUT_OF_HOST_MEMORY, where it takes an array OUT_OF_RANGE (the array passes the end of
+ * memory), and where the driver is called DEVICE_LOST and DRIVER_ERROR.
  * gvmm_last_error_message tells in words what failed on this thread, gvmm_last_error_detail in numbers
  * (the driver's own code, the element of an array that is to blame). Nothing here prints or ends the
  * process.

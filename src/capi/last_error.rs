@@ -257,3 +257,41 @@ fn detail() -> gvmm_error_detail {
     }
     detail
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_are_the_operations() {
+        let numbers = [
+            (GVMM_OPERATION_NONE, Operation::None),
+            (GVMM_OPERATION_OPEN, Operation::Open),
+            (GVMM_OPERATION_QUERY, Operation::Query),
+            (GVMM_OPERATION_RESERVE, Operation::Reserve),
+            (GVMM_OPERATION_FREE, Operation::Free),
+            (GVMM_OPERATION_CREATE, Operation::Create),
+            (GVMM_OPERATION_RELEASE, Operation::Release),
+            (GVMM_OPERATION_MAP, Operation::Map),
+            (GVMM_OPERATION_UNMAP, Operation::Unmap),
+            (GVMM_OPERATION_SET_ACCESS, Operation::SetAccess),
+            (GVMM_OPERATION_ALLOCATE, Operation::Allocate),
+            (GVMM_OPERATION_DEALLOCATE, Operation::Deallocate),
+            (GVMM_OPERATION_COPY, Operation::Copy),
+            (GVMM_OPERATION_TIMELINE, Operation::Timeline),
+            (GVMM_OPERATION_STREAM, Operation::Stream),
+            (GVMM_OPERATION_CAPTURE, Operation::Capture),
+            (GVMM_OPERATION_LAUNCH, Operation::Launch),
+            (GVMM_OPERATION_SHARE, Operation::Share),
+            (GVMM_OPERATION_REMAP, Operation::Remap),
+            (GVMM_OPERATION_RETIRE, Operation::Retire),
+            (GVMM_OPERATION_BIND, Operation::Bind),
+            (GVMM_OPERATION_BEGIN, Operation::Begin),
+            (GVMM_OPERATION_END, Operation::End),
+            (GVMM_OPERATION_DESTROY, Operation::Destroy),
+        ];
+        for (number, operation) in numbers {
+            assert_eq!(number, operation as u32, "{operation:?}");
+        }
+    }
+}

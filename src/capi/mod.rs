@@ -1,7 +1,7 @@
 //! The C ABI: handles, status codes, one door for every call.
 //!
 //! Each noun has a file of its own with its structs, its constants and its functions; `include/gvmm.h` is
-//! generated from them in the order of `cbindgen.toml`'s reader, `tests/header.rs`. A function of this
+//! generated from them in the order that `tests/header.rs` has them in. A function of this
 //! module checks its pointers (`versioned`), looks its handles up (`handle`), calls the layers below, and
 //! writes its outputs last. Raw pointers become values in `versioned` and `array` only; nothing but `entry`
 //! lets a call in.
@@ -30,6 +30,7 @@ pub mod status;
 pub mod step;
 pub mod stream;
 pub mod testing;
+mod text;
 pub mod types;
 mod used;
 pub mod version;

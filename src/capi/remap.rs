@@ -138,7 +138,7 @@ versioned!(gvmm_remap_report {
 unsafe impl Element for gvmm_remap_entry {}
 
 fn remap_entries(entries: &Elements<gvmm_remap_entry>) -> Result<Vec<RemapEntry>> {
-    blaming(entries, |entry: gvmm_remap_entry| {
+    entries.try_map(|entry| {
         let reservation = Arc::clone(&handle::get::<ReservationObject>(entry.reservation)?.reservation);
         let block = match entry.block.is_null() {
             true => None,
@@ -149,16 +149,10 @@ fn remap_entries(entries: &Elements<gvmm_remap_entry>) -> Result<Vec<RemapEntry>
 }
 
 fn retire_entries(entries: &Elements<gvmm_remap_entry>) -> Result<Vec<RetireEntry>> {
-    blaming(entries, |entry: gvmm_remap_entry| {
+    entries.try_map(|entry| {
         let reservation = Arc::clone(&handle::get::<ReservationObject>(entry.reservation)?.reservation);
         Ok(RetireEntry { reservation, offset: ByteSize(entry.offset_bytes) })
     })
-}
-
-/// All elements by `make`; a failure names the element.
-fn blaming<T: Element, U>(elements: &Elements<T>, make: impl Fn(T) -> Result<U>) -> Result<Vec<U>> {
-    let make = |(i, element)| make(element).map_err(|error| error.entry(i as u64));
-    elements.iter().enumerate().map(make).collect()
 }
 
 impl From<RemapReport> for gvmm_remap_report {

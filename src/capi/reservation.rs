@@ -5,7 +5,7 @@ use super::access::{access_list, gvmm_access};
 use super::block::BlockObject;
 use super::drivers::{Child, DeviceObject};
 use super::entry::entry;
-use super::handle::{self, Noun, Table};
+use super::handle::{self, Noun, Ref, Table};
 use super::status::gvmm_status;
 use super::types::{gvmm_block, gvmm_device, gvmm_reservation};
 use super::versioned::{Caller, Versioned, versioned};
@@ -177,14 +177,7 @@ pub unsafe extern "C" fn gvmm_reservation_query(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_reservation_destroy(reservation: *mut gvmm_reservation) -> gvmm_status {
     entry(Operation::Destroy, || {
-        let leaving = handle::leave::<ReservationObject>(reservation)?;
-        if !leaving.is_poisoned() && !leaving.reservation.is_empty() {
-            let range = leaving.reservation.range();
-            let error =
-                Error::new(Kind::InUse, Operation::Destroy, "something is mapped there: unmap it first");
-            return Err(error.at(range.start(), range.size()));
-        }
-        leaving.gone();
+        handle::leave_if(reservation, check_empty)?.gone();
         Ok(())
     })
 }
@@ -206,6 +199,16 @@ impl Noun for ReservationObject {
     fn table() -> &'static Table<Self> {
         &RESERVATIONS
     }
+}
+
+/// Fails where something is mapped; a half-done one goes all the same.
+fn check_empty(object: &Ref<ReservationObject>) -> Result<()> {
+    if object.is_poisoned() || object.reservation.is_empty() {
+        return Ok(());
+    }
+    let range = object.reservation.range();
+    let error = Error::new(Kind::InUse, Operation::Destroy, "something is mapped there: unmap it first");
+    Err(error.at(range.start(), range.size()))
 }
 
 fn alignment(bytes: u64) -> Result<Option<Granularity>> {

@@ -4,8 +4,8 @@
 use super::array::Element;
 use super::entry::entry;
 use super::status::gvmm_status;
-use super::versioned::Caller;
-use crate::error::Operation;
+use super::versioned::{Caller, unknown};
+use crate::error::{Operation, Result};
 use crate::rebind::{self, Direction, MemorySpace, Slot, SlotFlags};
 use crate::units::{ByteSize, DevicePtr};
 
@@ -44,7 +44,8 @@ pub struct gvmm_slot {
     pub direction: u32,
     /// `GVMM_SLOT_...` bits.
     pub flags: u32,
-    /// The alignment of its address in bytes, a power of two; 0 is 256.
+    /// The alignment of its address in bytes, a power of two; 0 is 256. Above 4096 and above the slot's
+    /// size, the slot gets no shadow of ours.
     pub alignment_bytes: u64,
     /// `GVMM_MEMORY_SPACE_...`.
     pub memory_space: u32,
@@ -85,15 +86,18 @@ pub unsafe extern "C" fn gvmm_compute_threshold(
 // SAFETY: numbers.
 unsafe impl Element for gvmm_slot {}
 
-pub(super) fn slot(slot: gvmm_slot) -> Slot {
-    Slot {
+pub(super) fn slot(slot: gvmm_slot) -> Result<Slot> {
+    if slot.reserved != 0 {
+        return Err(unknown("reserved is set, and means nothing in this version: set it to 0"));
+    }
+    Ok(Slot {
         bytes: ByteSize(slot.size_bytes),
         direction: Direction(slot.direction),
         flags: SlotFlags(slot.flags),
         alignment: slot.alignment_bytes,
         space: MemorySpace(slot.memory_space),
         shadow_address: DevicePtr(slot.shadow_address),
-    }
+    })
 }
 
 #[cfg(test)]

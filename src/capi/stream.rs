@@ -100,7 +100,7 @@ pub unsafe extern "C" fn gvmm_stream_host_function(
 ///
 /// State: before, the stream does not capture; after success it does.
 /// Parameters: `stream`.
-/// Statuses: STREAM_CAPTURING (it does already), UNSUPPORTED.
+/// Statuses: WRONG_STATE (it does already), UNSUPPORTED.
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_stream_capture_begin(stream: *mut gvmm_stream) -> gvmm_status {
@@ -317,8 +317,7 @@ pub(super) fn resolve(device: &Arc<Device>, stream: *mut c_void) -> Result<Strea
 
 /// The same for an array, blaming the element.
 pub(super) fn resolve_all(device: &Arc<Device>, streams: &Elements<*mut c_void>) -> Result<Vec<Stream>> {
-    let resolve = |(i, stream)| resolve(device, stream).map_err(|error| error.entry(i as u64));
-    streams.iter().enumerate().map(resolve).collect()
+    streams.try_map(|stream| resolve(device, stream))
 }
 
 fn invalid(hint: &'static str) -> Error {

@@ -12,8 +12,9 @@ use std::mem::size_of;
 
 /// A struct that begins with its size.
 ///
-/// # Safety `repr(C)`, of integers, arrays of them and raw pointers only; its first field is `struct_size:
-/// usize`; `ENDS` are the ends of its fields in order.
+/// # Safety
+/// `repr(C)`, of integers, arrays of them and raw pointers only; its first field is `struct_size: usize`; `ENDS` are
+/// the ends of its fields in order.
 pub(super) unsafe trait Versioned: Copy {
     /// What holds for fields that the caller does not have.
     const DEFAULT: Self;

@@ -27,8 +27,8 @@ pub struct Options {
 /// The slots of one command buffer. Calls may come from any thread, one at a time: a second one meanwhile is told
 /// [`Busy`](crate::error::Kind::Busy).
 ///
-/// A stream given to [`begin`](Self::begin) must stay alive until a step has started on another stream, until the
-/// binding is destroyed, or until [`Device::forget_stream`].
+/// A stream given to [`begin`](Self::begin) must stay alive until a begin on another stream has answered (either
+/// way; not failed), until the binding is destroyed, or until [`Device::forget_stream`].
 #[derive(Debug)]
 pub struct Binding {
     /// Held across driver calls: it is only ever tried, so nobody waits for it.
@@ -54,12 +54,15 @@ impl Binding {
     /// remapped (which waits on the host for the previous step), shadows are copied in, and a begin on another
     /// stream than the last waits for that one by an event. Otherwise the binding is laid out anew for these
     /// buffers, the generation rises, and the answer is [`Outcome::RecordAgain`]; a begin with an old generation
-    /// gets the same answer and changes nothing.
+    /// gets the same answer and changes nothing. Nothing is enqueued on `stream` then; where the last begin was on
+    /// another stream, an event is recorded on that one.
     ///
     /// # Errors
     /// `Busy`, `WrongState` (a step is in progress), `CountMismatch`, `InvalidArgument` (NULL where an address is
-    /// needed, a generation that was never given), `InvalidSize` (a buffer smaller than its slot), `Aliased`, what
-    /// [`Buffers::block`] says, `StreamCapturing`, and whatever driver calls fail with. After a failure the state
+    /// needed, a generation that was never given), `InvalidSize` (a buffer smaller than its slot), `Aliased`,
+    /// `Overlap` and `OutOfRange` (a buffer that is copied overlaps one that is copied out to, or passes the end of
+    /// the addresses), what [`Buffers::block`] says, `StreamCapturing` (also where the stream of the begin before
+    /// is captured and its event is needed), and whatever driver calls fail with. After a failure the state
     /// is as before, and the same begin may be tried again.
     pub fn begin(
         &self,

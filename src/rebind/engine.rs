@@ -11,7 +11,7 @@ use super::threshold::Threshold;
 use crate::driver::Stream;
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::ByteSize;
-use crate::vm::{Block, CallCounts, Device, Mark, calls};
+use crate::vm::{BlockId, CallCounts, Device, Mark, PlaceEntry, calls};
 use std::sync::{Arc, Weak};
 
 /// Everything that changes in a binding.
@@ -70,8 +70,10 @@ pub(super) struct Tally {
 pub(super) struct Scratch {
     /// Slots to be looked at in this step.
     pub(super) suspects: Vec<u32>,
-    /// Windows that must hold another block.
-    pub(super) moves: Vec<(u32, Arc<Block>)>,
+    /// Windows that must hold another block, in order; once they do, what they held before.
+    pub(super) moves: Vec<PlaceEntry>,
+    /// The slots of those windows, and the blocks that they must hold.
+    pub(super) moved: Vec<(u32, BlockId)>,
     pub(super) ids: Ids,
 }
 
@@ -146,6 +148,19 @@ impl Engine {
 
     fn record_retired(&self) -> Result<()> {
         self.retired.iter().try_for_each(|retired| retired.mark.record())
+    }
+
+    /// Records what still refers to streams other than `stream`: once begin was called there, the caller may
+    /// destroy them. Nothing is enqueued on `stream`.
+    pub(super) fn leave_others(&self, stream: Stream) -> Result<()> {
+        let mut marks = self.retired.iter().map(|retired| &retired.mark).chain(&self.last);
+        marks.try_for_each(|mark| if mark.stream() == stream { Ok(()) } else { mark.record() })
+    }
+
+    /// True where [`leave_others`](Self::leave_others) may have something to record.
+    pub(super) fn has_others(&self, stream: Stream) -> bool {
+        let mut marks = self.retired.iter().map(|retired| &retired.mark).chain(&self.last);
+        marks.any(|mark| mark.stream() != stream && !mark.is_recorded())
     }
 
     /// Lets `layout` go once the last step that used it has passed.

@@ -1,13 +1,14 @@
 //! A layout in force: the addresses that a generation's command buffer was recorded with.
 
 use super::buffers::Buffer;
+use super::overlap::Overlap;
 use super::plan::Plan;
 use super::shadow::{Arena, Region};
 use super::slot::{Action, Slot};
 use crate::driver::{Access, CopySlice};
-use crate::error::{Error, Result};
-use crate::units::{ByteSize, DevicePtr};
-use crate::vm::{Block, Device, Owner, RemapEntry, Reservation};
+use crate::error::{Error, Kind, Operation, Result};
+use crate::units::{ByteSize, DevicePtr, DeviceRange};
+use crate::vm::{Block, BlockId, Device, Owner, RemapEntry, Reservation};
 use std::sync::Arc;
 
 /// Where a slot is served.
@@ -55,10 +56,12 @@ impl Copies {
 #[derive(Debug)]
 pub(super) struct Layout {
     pub(super) places: Vec<Place>,
-    /// What each window holds.
-    pub(super) held: Vec<Option<Arc<Block>>>,
+    /// What each window holds; the mapping keeps the block.
+    pub(super) held: Vec<Option<BlockId>>,
     pub(super) copies_in: Copies,
     pub(super) copies_out: Copies,
+    /// Whether those copies can be made in any order.
+    overlap: Overlap,
     reservation: Option<Arc<Reservation>>,
     shadows: Option<Region>,
     /// True once a step may use what the windows hold.
@@ -89,6 +92,7 @@ impl Layout {
             held: vec![None; slots.len()],
             copies_in: Copies::default(),
             copies_out: Copies::default(),
+            overlap: Overlap::default(),
             reservation,
             shadows,
             used: false,
@@ -97,6 +101,11 @@ impl Layout {
             let place = layout.place(slot, plan, i, windows[i]);
             layout.places.push(place);
         }
+        let ours = layout.shadows.as_ref().and_then(Region::range);
+        let brought = slots.iter().filter(|slot| slot.brings_shadow());
+        let brought = brought.filter_map(|slot| DeviceRange::new(slot.shadow_address, slot.bytes));
+        let shadows = brought.chain(ours).collect();
+        layout.overlap = Overlap::new(slots.len(), layout.copies_out.slices.len(), shadows);
         Ok(layout)
     }
 
@@ -133,13 +142,52 @@ impl Layout {
         }
     }
 
+    /// Checks that this step's copies can be made in any order, given the `slots` that were pointed elsewhere.
+    ///
+    /// # Errors
+    /// With the slot to blame: `Overlap`, `OutOfRange`.
+    pub(super) fn check_copies(&mut self, slots: impl Iterator<Item = usize>) -> Result<()> {
+        let Self { places, overlap, copies_in, copies_out, .. } = self;
+        overlap.start();
+        for i in slots {
+            let (slice, written) = match (places[i].copy_in, places[i].copy_out) {
+                (_, Some(at)) => (copies_out.slices[at as usize], true),
+                (Some(at), None) => (copies_in.slices[at as usize], false),
+                (None, None) => continue,
+            };
+            let (buffer, bytes) = (if written { slice.dst } else { slice.src }, ByteSize(slice.bytes));
+            if !overlap.look(i as u32, buffer, bytes, written) {
+                return Err(WRAPS.at(buffer, bytes).entry(i as u64));
+            }
+        }
+        if let Err(slot) = overlap.check() {
+            let slice = places[slot as usize].copy_out.map(|at| copies_out.slices[at as usize]);
+            let at = slice.map_or(OVERLAP, |slice| OVERLAP.at(slice.dst, ByteSize(slice.bytes)));
+            return Err(at.entry(u64::from(slot)));
+        }
+        if overlap.is_mixed() {
+            Device::check_slices(&self.copies_in.slices).map_err(|e| self.blame(e, |place| place.copy_in))?;
+            Device::check_slices(&self.copies_out.slices)
+                .map_err(|e| self.blame(e, |place| place.copy_out))?;
+        }
+        Ok(())
+    }
+
+    /// The step whose copies were checked last has begun.
+    pub(super) fn accept_copies(&mut self) {
+        self.overlap.accept();
+    }
+
+    /// The reservation of the windows, and where slot `i`'s is in it; nothing for a slot that has none.
+    pub(super) fn window(&self, i: usize) -> Option<(&Arc<Reservation>, ByteSize)> {
+        let mapped = self.places[i].action == Action::MAP;
+        self.reservation.as_ref().filter(|_| mapped).map(|reservation| (reservation, self.places[i].offset))
+    }
+
     /// What makes slot `i`'s window hold `block`; nothing for a slot that has none.
     pub(super) fn entry(&self, i: usize, block: Option<Arc<Block>>) -> Option<RemapEntry> {
-        if self.places[i].action != Action::MAP {
-            return None;
-        }
-        let reservation = Arc::clone(self.reservation.as_ref()?);
-        Some(RemapEntry { reservation, offset: self.places[i].offset, block })
+        let (reservation, offset) = self.window(i)?;
+        Some(RemapEntry { reservation: Arc::clone(reservation), offset, block })
     }
 
     /// What empties every window that holds something.
@@ -191,3 +239,11 @@ fn allocate(device: &Device, plan: &Plan, access: &[Access]) -> Result<Option<Re
     }
     Arena::of(device).take(device, plan.shadows.size, plan.shadows.alignment, access).map(Some)
 }
+
+const OVERLAP: Error = Error::new(
+    Kind::Overlap,
+    Operation::Begin,
+    "a buffer that is copied out to overlaps another one: what arrives would depend on the order",
+);
+const WRAPS: Error =
+    Error::new(Kind::OutOfRange, Operation::Begin, "the buffer passes the end of the address space");

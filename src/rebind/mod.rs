@@ -8,7 +8,7 @@
 //! One begin through the files: `binding` lets one thread in, `step` checks the call, `review` compares the
 //! buffers with those served. Where they fit, `step` waits, remaps and copies in; where not, `relayout` asks `plan`
 //! for places and `layout` for the memory behind them. The deciding parts (`slot`, `threshold`, `plan`, `ids`,
-//! `free_list`) are pure; `engine` holds the state, `shadow` the device's arena and budget.
+//! `overlap`, `free_list`) are pure; `engine` holds the state, `shadow` the device's arena and budget.
 
 mod binding;
 mod buffers;
@@ -16,6 +16,7 @@ mod engine;
 mod free_list;
 mod ids;
 mod layout;
+mod overlap;
 mod plan;
 mod relayout;
 mod report;

@@ -159,7 +159,8 @@ mod tests {
                 match plan.actions[i] {
                     Action::MAP => {
                         prop_assert!(mappable[i] && !slot.must_stay() && !slot.flags.has(SlotFlags::FOREIGN));
-                        prop_assert!(!slot.brings_shadow() && !threshold.admits(slot.bytes));
+                        prop_assert!(!slot.brings_shadow());
+                        prop_assert!(!slot.may_copy() || !threshold.admits(slot.bytes));
                         let alignment = slot.wanted_alignment().max(GRANULE);
                         check(plan.offsets[i], windows[i], alignment, plan.windows, &mut windows_end);
                     }

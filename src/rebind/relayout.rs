@@ -31,7 +31,10 @@ impl Engine {
         let plan = self.plan(&offer, buffers, fresh.as_ref())?;
         let (device, access) = (Arc::clone(&self.device), &self.options.access);
         let mut layout = Layout::build(&device, &self.slots, &plan, &offer.windows, access)?;
-        let (entries, waited) = self.entries(&mut layout, &offer, buffers)?;
+        self.slots.iter().enumerate().for_each(|(i, slot)| layout.point(i, slot, &buffers.get(i)));
+        layout.check_copies(0..self.slots.len())?;
+        layout.accept_copies();
+        let (entries, waited) = self.entries(&mut layout, &offer)?;
         let remapped_slots = layout.count(Action::MAP);
         if let Err(e) = device.remap(&entries, &[]) {
             self.unsure |= e.kind == Kind::RangeLost;
@@ -93,22 +96,16 @@ impl Engine {
 
     /// What maps the new layout's windows. Without aliasing a block must leave its old window first, and the step
     /// that may still use it is waited for.
-    fn entries(
-        &self,
-        layout: &mut Layout,
-        offer: &Offer,
-        buffers: &impl Buffers,
-    ) -> Result<(Vec<RemapEntry>, bool)> {
+    fn entries(&self, layout: &mut Layout, offer: &Offer) -> Result<(Vec<RemapEntry>, bool)> {
         let (mut entries, mut waited) = (Vec::new(), false);
         let aliases = self.device.capabilities().has(Capabilities::ALIASING);
         if let Some(old) = self.layout.as_ref().filter(|_| !aliases) {
             entries = old.emptying();
             waited = !entries.is_empty() && self.wait_for_last(old)?;
         }
-        for (i, slot) in self.slots.iter().enumerate() {
-            layout.point(i, slot, &buffers.get(i));
+        for i in 0..self.slots.len() {
             if let Some(entry) = layout.entry(i, offer.blocks[i].clone()) {
-                layout.held[i] = entry.block.clone();
+                layout.held[i] = entry.block.as_ref().map(|block| block.id());
                 entries.push(entry);
             }
         }

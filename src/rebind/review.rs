@@ -6,7 +6,7 @@ use super::layout::Layout;
 use super::slot::{Action, Slot};
 use crate::driver::Capabilities;
 use crate::error::{Error, Kind, Operation, Result};
-use crate::vm::{Block, Device};
+use crate::vm::{Block, Device, PlaceEntry};
 use std::sync::Arc;
 
 /// What a step's buffers are to the layout in force.
@@ -47,6 +47,7 @@ impl Engine {
     /// must hold another block.
     pub(super) fn examine(&mut self, buffers: &impl Buffers, review: Review) -> Result<bool> {
         self.scratch.moves.clear();
+        self.scratch.moved.clear();
         let Self { device, slots, layout, scratch, unsure, .. } = self;
         let mut fits = layout.is_some();
         for &suspect in &scratch.suspects {
@@ -58,7 +59,9 @@ impl Engine {
                 Action::MAP => {
                     match block.filter(|b| fits_window(device, layout, &slots[i], i, &buffer, b)) {
                         Some(block) if *unsure || !holds(layout, i, &block) => {
-                            scratch.moves.push((suspect, block))
+                            let Some((_, offset)) = layout.window(i) else { continue };
+                            scratch.moved.push((suspect, block.id()));
+                            scratch.moves.push(PlaceEntry { offset, block: Some(block) });
                         }
                         Some(_) => {}
                         None => fits = false,
@@ -140,7 +143,7 @@ fn fits_window(
 }
 
 fn holds(layout: &Layout, i: usize, block: &Block) -> bool {
-    layout.held[i].as_ref().is_some_and(|held| held.id() == block.id())
+    layout.held[i] == Some(block.id())
 }
 
 const TOO_SMALL: Error = refused(Kind::InvalidSize, "the buffer is smaller than its slot");

@@ -10,7 +10,7 @@ use super::slot::DEFAULT_ALIGNMENT;
 use super::threshold::{Admitted, Threshold, admit};
 use crate::driver::{Access, Capabilities};
 use crate::error::{Error, Kind, Operation, Result};
-use crate::units::{ByteSize, DevicePtr, Granularity};
+use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
 use crate::vm::{Allocation, Device, Owner};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -199,6 +199,11 @@ impl Region {
     /// Its first address.
     pub(super) const fn address(&self) -> DevicePtr {
         self.address
+    }
+
+    /// Its addresses.
+    pub(super) fn range(&self) -> Option<DeviceRange> {
+        DeviceRange::new(self.address, self.size)
     }
 }
 

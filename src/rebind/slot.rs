@@ -108,6 +108,9 @@ pub(super) const DEFAULT_ALIGNMENT: Granularity = match Granularity::new(256) {
     None => unreachable!(),
 };
 
+/// Up to which alignment a slot is copied whatever its size, in bytes: a page.
+const FREE_ALIGNMENT: u64 = 4096;
+
 impl Slot {
     /// A device slot of `bytes`, in and out, with nothing special.
     pub const fn new(bytes: ByteSize) -> Self {
@@ -151,14 +154,20 @@ impl Slot {
         !self.shadow_address.is_null()
     }
 
-    /// True where a shadow of ours may stand in.
+    /// True where a shadow of ours may stand in. One that must be aligned to much more than its size takes memory
+    /// that no budget counts, so there is none for it.
     pub(super) const fn may_copy(&self) -> bool {
-        !self.must_stay() && !self.brings_shadow()
+        let alignment = self.wanted_alignment().size().get();
+        self.may_move() && (alignment <= FREE_ALIGNMENT || alignment <= self.bytes.get())
     }
 
     /// True where a window of ours may stand in, given memory that can be mapped.
     pub(super) const fn may_map(&self) -> bool {
-        self.may_copy() && !self.flags.has(SlotFlags::FOREIGN)
+        self.may_move() && !self.flags.has(SlotFlags::FOREIGN)
+    }
+
+    const fn may_move(&self) -> bool {
+        !self.must_stay() && !self.brings_shadow()
     }
 }
 
@@ -204,8 +213,8 @@ fn validate_shadow(slot: &Slot) -> Result<()> {
         return Err(fault(Kind::OutOfRange, "the shadow passes the end of the addresses")
             .at(slot.shadow_address, slot.bytes));
     }
-    let aligned = slot.alignment == 0 || slot.shadow_address.is_aligned(slot.wanted_alignment());
-    if aligned {
+    // What the caller asked for, which may be less than our own shadows have.
+    if Granularity::new(slot.alignment).is_none_or(|wanted| slot.shadow_address.is_aligned(wanted)) {
         return Ok(());
     }
     Err(fault(Kind::Misaligned, "the shadow address is not aligned as its slot asks")
@@ -269,6 +278,13 @@ mod tests {
         let at = |address| Slot { shadow_address: DevicePtr(address), ..BASE };
         assert_eq!(validate(&[at(64), BASE, at(0x1000), at(128)]), Ok(()));
         assert_eq!(kind(&[at(127), BASE, at(0x1000), at(64)]), (Kind::Overlap, Some(0)));
+    }
+
+    #[test]
+    fn a_shadow_that_the_caller_brings_has_the_alignment_asked_for_and_no_more() {
+        let at = |alignment, address| Slot { alignment, shadow_address: DevicePtr(address), ..BASE };
+        assert_eq!(validate(&[at(64, 64), at(0, 129), at(4096, 4096)]), Ok(()));
+        assert_eq!(kind(&[at(512, 512), at(4096, 8192 + 512)]), (Kind::Misaligned, Some(1)));
     }
 
     #[test]

@@ -1,13 +1,11 @@
 //! Starts and ends steps on the layout in force.
 
-use super::buffers::Buffers;
-use super::engine::{Engine, refused};
+use super::buffers::{Buffer, Buffers};
+use super::engine::{Engine, Scratch, refused};
 use super::report::{Outcome, StepReport};
 use super::review::Review;
 use crate::driver::Stream;
 use crate::error::{Error, Kind, Operation, Result};
-use crate::vm::RemapEntry;
-use std::mem;
 
 impl Engine {
     /// Begins a step, or lays out anew.
@@ -19,7 +17,8 @@ impl Engine {
     ) -> Result<(Outcome, StepReport)> {
         self.check_begin(buffers.len(), generation)?;
         if generation != self.generation {
-            return Ok(self.record_again(StepReport::default()));
+            let report = self.leave_for(stream)?;
+            return Ok(self.record_again(report));
         }
         let review = self.scan(buffers);
         if self.scratch.suspects.is_empty() && self.needs_nothing(stream) {
@@ -28,14 +27,30 @@ impl Engine {
         }
         let mut outcome = Outcome::Started;
         let report = self.counted(|engine| {
+            engine.leave_others(stream)?;
             engine.collect();
-            if engine.examine(buffers, review)? {
-                return engine.start(stream, buffers, review);
-            }
-            outcome = Outcome::RecordAgain;
-            engine.lay_out(buffers, review)
+            let fits = engine.examine(buffers, review);
+            let report = match fits {
+                Ok(true) => engine.start(stream, buffers, review),
+                Ok(false) => {
+                    outcome = Outcome::RecordAgain;
+                    engine.lay_out(buffers, review)
+                }
+                Err(e) => Err(e),
+            };
+            // Blocks are held by the windows that show them, not by what was looked at.
+            engine.scratch.moves.clear();
+            report
         })?;
         Ok(if outcome == Outcome::Started { self.started(stream, report) } else { self.record_again(report) })
+    }
+
+    /// The part of a begin on `stream` that remains where nothing is done there.
+    fn leave_for(&mut self, stream: Stream) -> Result<StepReport> {
+        if !self.has_others(stream) {
+            return Ok(StepReport::default());
+        }
+        self.counted(|engine| engine.leave_others(stream).map(|()| StepReport::default()))
     }
 
     fn check_begin(&self, count: usize, generation: u64) -> Result<()> {
@@ -75,32 +90,42 @@ impl Engine {
         (Outcome::Started, StepReport { generation: self.generation, ..report })
     }
 
-    /// Makes the layout in force serve the buffers: waits, remaps, copies in. Copying comes last, since it alone
-    /// cannot be taken back.
+    /// Makes the layout in force serve the buffers.
     fn start(&mut self, stream: Stream, buffers: &impl Buffers, review: Review) -> Result<StepReport> {
-        let entries = self.move_entries();
-        let waited = self.wait_before(stream, !entries.is_empty())?;
-        let remapped = self.remap(&entries)?;
-        if let Err(e) = self.copy_in(stream, buffers) {
-            return Err(self.undo(stream, e));
+        self.point(|i, _| buffers.get(i));
+        let begun = self.check_copies().and_then(|()| self.carry_out(stream));
+        if begun.is_err() {
+            self.point(|_, served| *served);
         }
+        let report = begun?;
         self.serve(buffers, review);
-        let layout = self.layout.as_ref();
-        Ok(StepReport {
-            changed_slots: review.changed,
-            remapped_slots: remapped,
-            copied_slots: layout.map_or(0, |l| l.copies_in.count),
-            copied_bytes: layout.map_or(0, |l| l.copies_in.bytes),
-            waited,
-            ..StepReport::default()
-        })
+        Ok(StepReport { changed_slots: review.changed, ..report })
     }
 
-    /// What makes the windows hold this step's blocks.
-    fn move_entries(&self) -> Vec<RemapEntry> {
-        let Some(layout) = &self.layout else { return Vec::new() };
-        let moves = self.scratch.moves.iter();
-        moves.filter_map(|(i, block)| layout.entry(*i as usize, Some(block.clone()))).collect()
+    /// Points the suspects at buffers: this step's, or those served.
+    fn point(&mut self, buffer: impl Fn(usize, &Buffer) -> Buffer) {
+        let Some(layout) = &mut self.layout else { return };
+        for i in self.scratch.suspects.iter().map(|i| *i as usize) {
+            layout.point(i, &self.slots[i], &buffer(i, &self.served[i]));
+        }
+    }
+
+    /// Looks at what the copies would write, where that changed.
+    fn check_copies(&mut self) -> Result<()> {
+        let suspects = self.scratch.suspects.iter().map(|i| *i as usize);
+        self.layout.as_mut().map_or(Ok(()), |layout| layout.check_copies(suspects))
+    }
+
+    /// Waits, remaps, copies in. Copying comes last, since it alone cannot be taken back.
+    fn carry_out(&mut self, stream: Stream) -> Result<StepReport> {
+        let waited = self.wait_before(stream, !self.scratch.moves.is_empty())?;
+        let remapped_slots = self.remap()?;
+        if let Err(e) = self.copy_in(stream) {
+            return Err(self.undo(stream, e));
+        }
+        let (copied_slots, copied_bytes) =
+            self.layout.as_ref().map_or((0, 0), |l| (l.copies_in.count, l.copies_in.bytes));
+        Ok(StepReport { remapped_slots, copied_slots, copied_bytes, waited, ..StepReport::default() })
     }
 
     /// Waits for the last step: on the host where its windows are remapped, else on the device where this step runs
@@ -116,59 +141,48 @@ impl Engine {
         Ok(waited)
     }
 
-    /// Remaps and says how many windows that changed.
-    fn remap(&mut self, entries: &[RemapEntry]) -> Result<u64> {
-        if entries.is_empty() {
-            return Ok(0);
-        }
-        match self.device.remap(entries, &[]) {
-            Ok(report) => Ok((entries.len() as u64).saturating_sub(report.skipped)),
+    /// Makes the moves and says how many windows that changed.
+    fn remap(&mut self) -> Result<u64> {
+        let Scratch { moves, moved, .. } = &mut self.scratch;
+        let windows = moved.first().and_then(|&(i, _)| self.layout.as_ref()?.window(i as usize));
+        let Some((reservation, _)) = windows else { return Ok(0) };
+        match self.device.remap_in(reservation, moves, &[]) {
+            Ok(report) => Ok((moved.len() as u64).saturating_sub(report.skipped)),
             Err(e) => {
                 self.unsure |= e.kind == Kind::RangeLost;
-                let moved = e.entry.and_then(|at| self.scratch.moves.get(at as usize));
-                Err(Error { entry: moved.map(|(i, _)| u64::from(*i)), ..e })
+                let slot = e.entry.and_then(|at| moved.get(at as usize));
+                Err(Error { entry: slot.map(|(i, _)| u64::from(*i)), ..e })
             }
         }
     }
 
-    /// Points the copies at this step's buffers and enqueues those that go in.
-    fn copy_in(&mut self, stream: Stream, buffers: &impl Buffers) -> Result<()> {
-        let Self { layout: Some(layout), slots, scratch, device, .. } = self else { return Ok(()) };
-        for &i in &scratch.suspects {
-            layout.point(i as usize, &slots[i as usize], &buffers.get(i as usize));
-        }
-        if layout.copies_in.count == 0 {
-            return Ok(());
-        }
-        let copied = device.shadow_copy(stream, &layout.copies_in.slices);
+    /// Enqueues the copies that go in.
+    fn copy_in(&self, stream: Stream) -> Result<()> {
+        let Some(layout) = self.layout.as_ref().filter(|l| l.copies_in.count != 0) else { return Ok(()) };
+        let copied = self.device.copy_vouched(stream, &layout.copies_in.slices);
         copied.map(|_| ()).map_err(|e| layout.blame(e, |place| place.copy_in))
     }
 
     /// Notes that the layout serves these buffers.
     fn serve(&mut self, buffers: &impl Buffers, review: Review) {
         let Some(layout) = &mut self.layout else { return };
-        for (i, block) in self.scratch.moves.drain(..) {
+        for (i, block) in self.scratch.moved.drain(..) {
             layout.held[i as usize] = Some(block);
         }
         for &i in &self.scratch.suspects {
             self.served[i as usize] = buffers.get(i as usize);
         }
+        layout.accept_copies();
         (self.epoch, self.unsure) = (review.epoch, false);
     }
 
-    /// Puts back what a failed start changed; gives the failure to report.
+    /// Maps what a failed start remapped as it was; gives the failure to report.
     fn undo(&mut self, stream: Stream, failure: Error) -> Error {
-        let moves = mem::take(&mut self.scratch.moves);
         // A driver that copies slice by slice may have enqueued some: the shadows are in use.
         self.mark(stream);
         let Some(layout) = &mut self.layout else { return failure };
         layout.used = true;
-        for &i in &self.scratch.suspects {
-            layout.point(i as usize, &self.slots[i as usize], &self.served[i as usize]);
-        }
-        let back = |(i, _): &(u32, _)| layout.entry(*i as usize, layout.held[*i as usize].clone());
-        let entries: Vec<RemapEntry> = moves.iter().filter_map(back).collect();
-        match self.remap(&entries) {
+        match self.remap() {
             Ok(_) => failure,
             Err(e) => {
                 self.unsure = true;
@@ -191,7 +205,7 @@ impl Engine {
 
     fn copy_out(&mut self, stream: Stream, report: StepReport) -> Result<StepReport> {
         let Some(layout) = &self.layout else { return Ok(report) };
-        let copied = self.device.shadow_copy(stream, &layout.copies_out.slices);
+        let copied = self.device.copy_vouched(stream, &layout.copies_out.slices);
         copied.map(|_| report).map_err(|e| layout.blame(e, |place| place.copy_out))
     }
 

@@ -7,27 +7,28 @@ use std::ops::Deref;
 use std::sync::{Mutex, PoisonError};
 
 /// What devices may do, by device, without the devices that may do nothing; also the list of a call. Each
-/// distinct list exists once and for ever (there are few), so that copying and comparing cost nothing.
+/// distinct list exists once and for ever (there are few), so that it is one word, copied and compared as such.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct List(&'static [Access]);
+pub(crate) struct List(&'static &'static [Access]);
 
 impl List {
     /// Nobody may do anything.
-    pub(crate) const NOTHING: Self = Self(&[]);
+    pub(crate) const NOTHING: Self = Self(&(&[] as &[Access]));
 
     /// The list of these lines, in this order.
     pub(crate) fn of(lines: &[Access]) -> Self {
-        static KNOWN: Mutex<Vec<&'static [Access]>> = Mutex::new(Vec::new());
+        static KNOWN: Mutex<Vec<List>> = Mutex::new(Vec::new());
         if lines.is_empty() {
             return Self::NOTHING;
         }
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(list) = known.iter().find(|list| **list == lines) {
-            return Self(list);
+        if let Some(list) = known.iter().find(|list| ***list == *lines) {
+            return *list;
         }
-        let list: &'static [Access] = Box::leak(lines.into());
+        let lines: &'static [Access] = Box::leak(lines.into());
+        let list = Self(Box::leak(Box::new(lines)));
         known.push(list);
-        Self(list)
+        list
     }
 }
 

@@ -26,7 +26,7 @@ pub struct Block {
     owned: bool,
     /// Where the address table keeps the id and the tag.
     cell: u32,
-    /// Mappings that the driver holds, retired ones included.
+    /// Mappings that the driver holds, retired ones included; counted only where a block may have but one.
     places: AtomicU32,
     /// Mappings in reservations of [`super::Owner::Caller`], without those retired.
     callers: AtomicU32,
@@ -113,7 +113,8 @@ impl Block {
     /// Exports it to another process.
     ///
     /// # Errors
-    /// `Unsupported` where the device cannot share, and the driver's (for a block that was not made exportable).
+    /// `Unsupported` where the device cannot share, `WrongState` for a block that was not made exportable, and the
+    /// driver's.
     pub fn export(&self) -> Result<OwnedFd> {
         self.shared.require(Capabilities::SHARING, Operation::Share, "this device cannot share blocks")?;
         self.shared.calls.export(self.native)
@@ -128,13 +129,15 @@ impl Block {
         self.granularity
     }
 
-    /// Mappings of it that the driver holds.
+    /// Mappings of it that the driver holds, where the device cannot alias; nobody asks where it can.
     pub(crate) fn places(&self) -> u32 {
         self.places.load(Ordering::Acquire)
     }
 
     pub(crate) fn count_place(&self, up: bool) {
-        count(&self.places, up);
+        if !self.shared.shape.aliasing {
+            count(&self.places, up);
+        }
     }
 
     pub(crate) fn count_caller(&self, up: bool) {

@@ -4,7 +4,7 @@ use super::access;
 use super::calls::{self, Calls};
 use super::cleanup::{Leftover, log_failure};
 use super::copy;
-use super::entries;
+use super::entries::{self, Entries, In, PlaceEntry, RemapEntry, RetireEntry};
 use super::shared::Shared;
 use super::{Allocation, Block, BlockId, CallCounts, Mark, Owner, Reservation};
 use crate::driver::{
@@ -46,26 +46,6 @@ pub struct Found {
     /// How many bytes it has.
     pub size: ByteSize,
     /// How far into it the address lies.
-    pub offset: ByteSize,
-}
-
-/// One entry of a remap: what shall be mapped at a place.
-#[derive(Clone, Debug)]
-pub struct RemapEntry {
-    /// The reservation.
-    pub reservation: Arc<Reservation>,
-    /// The offset in it.
-    pub offset: ByteSize,
-    /// The block to be mapped there, or none to unmap what is.
-    pub block: Option<Arc<Block>>,
-}
-
-/// One entry of a retire: the mapping that starts at a place.
-#[derive(Clone, Debug)]
-pub struct RetireEntry {
-    /// The reservation.
-    pub reservation: Arc<Reservation>,
-    /// The offset in it at which the mapping starts.
     pub offset: ByteSize,
 }
 
@@ -238,6 +218,24 @@ impl Device {
     /// (a block would be mapped twice without aliasing). `StreamCapturing`. The driver's: then everything is as
     /// before, or, where that failed too, `RangeLost`.
     pub fn remap(&self, entries: &[RemapEntry], wait_for: &[Stream]) -> Result<RemapReport> {
+        self.remap_all(&mut &*entries, wait_for)
+    }
+
+    /// The same for entries that name one reservation, which costs less. Afterwards each entry names what was mapped at
+    /// its place before (also a mapping that was retired), so that the same call again takes it back.
+    ///
+    /// # Errors
+    /// As [`Self::remap`].
+    pub fn remap_in(
+        &self,
+        reservation: &Reservation,
+        entries: &mut [PlaceEntry],
+        wait_for: &[Stream],
+    ) -> Result<RemapReport> {
+        self.remap_all(&mut In { reservation, entries }, wait_for)
+    }
+
+    fn remap_all<'a>(&self, entries: &mut impl Entries<'a>, wait_for: &[Stream]) -> Result<RemapReport> {
         let (before, times) = (calls::thread_counts(), calls::thread_times());
         let done = self.shared.with_room(|| entries::remap(&self.shared, entries, wait_for))?;
         let (after, now) = (calls::thread_counts(), calls::thread_times());
@@ -291,6 +289,24 @@ impl Device {
         self.shared.drain()
     }
 
+    /// What a copy of these slices is refused for, if it is.
+    ///
+    /// # Errors
+    /// Those of [`Self::shadow_copy`] without the driver's.
+    pub fn check_slices(slices: &[CopySlice]) -> Result<()> {
+        copy::check(slices).map(|_| ())
+    }
+
+    /// [`Self::shadow_copy`] without its checks, for callers inside the library that know more than it can see: the
+    /// caller vouches that no address is NULL, that no range wraps and that no destination overlaps another
+    /// slice. Where that is not so, which bytes arrive is undefined.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn copy_vouched(&self, stream: Stream, slices: &[CopySlice]) -> Result<u32> {
+        self.shared.calls.copy(stream, slices)
+    }
+
     /// Copies slices on a stream of this device and says how many launches that took. No slice (of more than 0
     /// bytes) is no driver call.
     ///
@@ -315,10 +331,11 @@ impl Device {
     }
 
     /// Records the stream's marks that somebody holds, and forgets the stream: call it before the stream is
-    /// destroyed.
+    /// destroyed. Marks of a stream that has failed, and so cannot record, have passed: its work will never run.
     ///
     /// # Errors
-    /// As [`Mark::record`]; the stream is then still known.
+    /// As [`Mark::record`] for a stream that has not failed; it is then still known. If it is destroyed all the same,
+    /// its marks have passed once the driver knows it no more.
     pub fn forget_stream(&self, stream: Stream) -> Result<()> {
         self.shared.clocks.forget(stream)
     }

@@ -1,9 +1,10 @@
 //! Carries out a map or a remap: locks the books, plans, waits with the locks released, plans again, runs the
 //! plan, and brings the books up to date.
 
+use super::entries::Blocks;
 use super::mapping::{Books, Mapping, State};
 use super::plan::{
-    Action, Held, HeldState, Mode, Place, Plan, Snapshot, Source, Step, StrayAt, Want, WantBlock, Why,
+    Action, Entry, Held, HeldState, Mode, Place, Plan, Snapshot, Source, Step, StrayAt, Want, WantBlock, Why,
 };
 use super::retire::{Garbage, Marks, wait_all};
 use super::shared::Shared;
@@ -15,17 +16,14 @@ use crate::units::DeviceRange;
 use std::borrow::Cow;
 use std::sync::{Arc, MutexGuard};
 
-/// The block of an entry.
-pub(crate) type BlockOf<'a> = &'a dyn Fn(u64) -> Option<Arc<Block>>;
-
 /// What is to be done.
-pub(crate) struct Job<'a> {
+pub(crate) struct Job<'a, E> {
     pub(crate) shared: &'a Shared,
     pub(crate) mode: Mode,
     /// Ordered by number, so that two jobs never wait for each other.
     pub(crate) places: &'a [&'a Reservation],
     pub(crate) wants: &'a [Want],
-    pub(crate) block: BlockOf<'a>,
+    pub(crate) entries: &'a mut E,
     pub(crate) wait_for: &'a [Stream],
 }
 
@@ -37,8 +35,8 @@ pub(crate) struct Done {
     pub(crate) unmapped: u64,
 }
 
-impl Job<'_> {
-    pub(crate) fn run(&self) -> Result<Done> {
+impl<E: Blocks> Job<'_, E> {
+    pub(crate) fn run(self) -> Result<Done> {
         let mut waited = self.wait_for.is_empty();
         loop {
             self.free_aliases()?;
@@ -57,7 +55,7 @@ impl Job<'_> {
                 continue;
             }
             let (result, garbage) =
-                carry_out(self.shared, self.places, &places, &mut books, &plan, self.block);
+                carry_out(self.shared, self.places, &places, &mut books, &plan, self.entries);
             drop(books);
             drop(alone);
             drop(garbage);
@@ -76,7 +74,7 @@ impl Job<'_> {
             return Ok(());
         }
         for want in self.wants {
-            let Some(block) = want.block.and_then(|_| (self.block)(want.entry)) else { continue };
+            let Some(block) = self.entries.block(want.entry.index()) else { continue };
             if block.places() > 0 {
                 let here = (self.places[want.place as usize].id(), want.offset);
                 let garbage = self.shared.queue.flush(block.id(), here)?;
@@ -93,8 +91,8 @@ impl Job<'_> {
             return Cow::Borrowed(self.wants);
         }
         let now = |want: &Want| {
-            let block = want.block.and_then(|_| (self.block)(want.entry));
-            Want { block: block.as_deref().map(want_block), ..*want }
+            let block = self.entries.block(want.entry.index());
+            Want { block: block.map(|block| want_block(block)), ..*want }
         };
         self.wants.iter().map(now).collect()
     }
@@ -178,6 +176,9 @@ fn snapshot(place: u32, books: &Books, wants: &[Want], mode: Mode, out: &mut Vec
 
 /// The marks that retired mappings in the way still wait for.
 fn marks_in_the_way(plan: &Plan, books: &[MutexGuard<'_, Books>]) -> Vec<Marks> {
+    if !plan.evicts {
+        return Vec::new();
+    }
     let marks = |step: &Step| match &step.action {
         Action::Unmap { why: Why::Retired, .. } => {
             match &books[step.place as usize].mappings.get(&step.offset)?.state {
@@ -211,11 +212,11 @@ pub(crate) fn carry_out(
     places: &[Place],
     books: &mut [MutexGuard<'_, Books>],
     plan: &Plan,
-    block: BlockOf<'_>,
+    entries: &mut impl Blocks,
 ) -> (Result<()>, Garbage) {
     let ranged = shared.shape.ranged;
-    let mut commit = Commit { reservations, books, block, ranged, garbage: Garbage::default() };
-    let result = match transaction::run(&shared.calls, shared.shape, places, &plan.steps) {
+    let mut commit = Commit { reservations, books, entries, ranged, garbage: Garbage::default() };
+    let result = match transaction::run(&shared.calls, shared.shape, places, plan) {
         Ok(()) => {
             commit.all(plan);
             Ok(())
@@ -225,19 +226,19 @@ pub(crate) fn carry_out(
     (result, commit.garbage)
 }
 
-struct Commit<'a, 'b> {
+struct Commit<'a, 'b, E> {
     reservations: &'a [&'a Reservation],
     books: &'a mut [MutexGuard<'b, Books>],
-    block: BlockOf<'a>,
+    entries: &'a mut E,
     /// Parts of reservations can be set.
     ranged: bool,
     garbage: Garbage,
 }
 
-impl Commit<'_, '_> {
+impl<E: Blocks> Commit<'_, '_, E> {
     fn all(&mut self, plan: &Plan) {
         for &(place, offset) in &plan.forgotten {
-            self.take(place, offset);
+            self.take(place, offset, None);
         }
         for &(place, offset) in &plan.revived {
             self.books[place as usize].revive(self.reservations[place as usize].context(), offset);
@@ -247,9 +248,14 @@ impl Commit<'_, '_> {
         }
     }
 
-    fn take(&mut self, place: u32, offset: u64) {
+    fn take(&mut self, place: u32, offset: u64, entry: Option<Entry>) {
         let place = place as usize;
-        self.garbage.blocks.extend(self.books[place].take(self.reservations[place].context(), offset));
+        let old = self.books[place].take(self.reservations[place].context(), offset);
+        let unwanted = match entry {
+            Some(entry) => self.entries.give(entry.index(), old),
+            None => old,
+        };
+        self.garbage.blocks.extend(unwanted);
     }
 
     fn step(&mut self, step: &Step) {
@@ -261,17 +267,20 @@ impl Commit<'_, '_> {
             }
             // The map that follows replaces it in the books.
             Action::Unmap { followed: true, .. } => {}
-            Action::Unmap { .. } => self.take(step.place, step.offset),
+            // An entry without a block; what is in another entry's way is not at its place.
+            Action::Unmap { why: Why::Replaced { .. }, .. } => self.take(step.place, step.offset, step.entry),
+            Action::Unmap { .. } => self.take(step.place, step.offset, None),
             Action::Map { source: Source::Rebuild, to, .. } => {
                 self.books[place].rebuild(context, step.offset, *to)
             }
             Action::Map { source: Source::Entry(entry), to, .. } => {
-                if let Some(block) = (self.block)(*entry) {
-                    self.garbage.blocks.extend(self.books[place].add(context, step.offset, block, *to));
+                if let Some(block) = self.entries.take(entry.index()) {
+                    let old = self.books[place].add(context, step.offset, block, *to);
+                    self.garbage.blocks.extend(self.entries.give(entry.index(), old));
                 }
             }
             // New mappings know it already.
-            Action::Access { back, .. } if back.is_empty() && self.ranged => {}
+            Action::Access { back, .. } if back.0 == back.1 && self.ranged => {}
             Action::Access { to, .. } => self.books[place].applied(step.offset, step.range.size().get(), *to),
         }
     }
@@ -280,7 +289,7 @@ impl Commit<'_, '_> {
     fn failure(&mut self, plan: &Plan, failure: &Failure) -> Error {
         for step in &plan.steps[..failure.made] {
             match step.action {
-                Action::Unmap { why: Why::Retired, .. } => self.take(step.place, step.offset),
+                Action::Unmap { why: Why::Retired, .. } => self.take(step.place, step.offset, None),
                 Action::Unmap { why: Why::Stray, .. } => self.step(step),
                 _ => {}
             }
@@ -341,7 +350,7 @@ impl Commit<'_, '_> {
         let place = step.place as usize;
         let Action::Map { source, .. } = &step.action else { return };
         let block = match source {
-            Source::Entry(entry) => (self.block)(*entry),
+            Source::Entry(entry) => self.entries.block(entry.index()).map(Arc::clone),
             Source::Rebuild => self.books[place].mappings.get(&step.offset).map(|m| Arc::clone(&m.block)),
         };
         if let Some(block) = block {

@@ -180,23 +180,24 @@ impl Books {
                 place.insert(fresh(block, entry));
                 None
             }
-            Entry::Occupied(mut place) => {
-                let old = place.get_mut();
-                old.block.count_place(false);
-                if old.is_retired() {
+            Entry::Occupied(place) => {
+                let mapping = place.into_mut();
+                mapping.block.count_place(false);
+                if mapping.is_retired() {
                     self.retired -= 1;
+                    mapping.state = State::Live;
                 } else {
-                    ctx.count_caller(&old.block, false);
+                    ctx.count_caller(&mapping.block, false);
                 }
-                let same_size = old.size() == block.size().get();
-                if let Some(entry) = old.entry.filter(|_| same_size) {
+                let same_size = mapping.size() == block.size().get();
+                if let Some(entry) = mapping.entry.filter(|_| same_size) {
                     ctx.shared.registry.replace(entry, block.cell());
                 } else {
-                    ctx.unlist_address(offset, old);
-                    old.entry = ctx.list_address(offset, &block);
+                    ctx.unlist_address(offset, mapping);
+                    mapping.entry = ctx.list_address(offset, &block);
                 }
-                let entry = old.entry;
-                Some(place.insert(fresh(block, entry)).block)
+                (mapping.applied, mapping.custom) = (applied, None);
+                Some(std::mem::replace(&mut mapping.block, block))
             }
         }
     }

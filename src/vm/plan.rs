@@ -4,6 +4,7 @@ use super::BlockId;
 use super::access::{List, Shape};
 use crate::driver::NativeBlock;
 use crate::units::DeviceRange;
+use std::num::NonZeroU32;
 
 /// Whether it is a remap or a plain map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,6 +13,26 @@ pub(crate) enum Mode {
     Remap,
     /// Wants the place empty and sets no access.
     Map,
+}
+
+/// The number of an entry in the caller's array, so that one word says which or none.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Entry(NonZeroU32);
+
+impl Entry {
+    /// Entry `index`, below the last number there is.
+    pub(crate) const fn new(index: u32) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(index))
+    }
+
+    pub(crate) const fn index(self) -> usize {
+        (self.0.get() - 1) as usize
+    }
+
+    /// As errors name it.
+    pub(crate) const fn blame(self) -> u64 {
+        self.index() as u64
+    }
 }
 
 /// A reservation.
@@ -27,7 +48,7 @@ pub(crate) struct Want {
     pub(crate) place: u32,
     pub(crate) offset: u64,
     pub(crate) block: Option<WantBlock>,
-    pub(crate) entry: u64,
+    pub(crate) entry: Entry,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +108,7 @@ pub(crate) enum Why {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
     /// In the caller's entry.
-    Entry(u64),
+    Entry(Entry),
     /// In the books, which hold it as lost.
     Rebuild,
 }
@@ -99,34 +120,23 @@ pub(crate) struct Back {
     pub(crate) call: List,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Action {
     /// `followed`: a map at the same offset follows.
-    Unmap {
-        block: WantBlock,
-        why: Why,
-        followed: bool,
-    },
+    Unmap { native: NativeBlock, why: Why, followed: bool },
     /// `to`: what it is given by the set-access that follows.
-    Map {
-        block: WantBlock,
-        source: Source,
-        to: List,
-    },
-    Access {
-        call: List,
-        to: List,
-        back: Vec<Back>,
-    },
+    Map { native: NativeBlock, source: Source, to: List },
+    /// `back`: how it is taken back, the part of [`Plan::backs`] from the first number to before the second.
+    Access { call: List, to: List, back: (u32, u32) },
 }
 
-/// One driver call.
-#[derive(Clone, Debug)]
+/// One driver call. Small, since a plan has three for each slot that moved.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     pub(crate) place: u32,
     pub(crate) offset: u64,
     pub(crate) range: DeviceRange,
-    pub(crate) entry: Option<u64>,
+    pub(crate) entry: Option<Entry>,
     pub(crate) action: Action,
 }
 
@@ -135,6 +145,8 @@ pub(crate) struct Step {
 pub(crate) struct Plan {
     /// The driver calls: all unmaps, then all maps, then all set-access.
     pub(crate) steps: Vec<Step>,
+    /// What takes changes of access back.
+    pub(crate) backs: Vec<Back>,
     /// Lost mappings that are given up.
     pub(crate) forgotten: Vec<(u32, u64)>,
     /// Retired mappings that come back.
@@ -143,6 +155,8 @@ pub(crate) struct Plan {
     pub(crate) skipped: u64,
     /// Something is unmapped that work may be using.
     pub(crate) waits: bool,
+    /// Something is unmapped that was retired.
+    pub(crate) evicts: bool,
 }
 
 /// A mapping whose access changes.
@@ -155,7 +169,7 @@ pub(crate) struct Changed {
     pub(crate) to: List,
     /// The call that takes it back, for a mapping that was there before.
     pub(crate) back: Option<List>,
-    pub(crate) entry: Option<u64>,
+    pub(crate) entry: Option<Entry>,
 }
 
 /// What the planner looks at.
@@ -168,20 +182,9 @@ pub(crate) struct Snapshot<'a> {
     pub(crate) strays: &'a [StrayAt],
 }
 
-impl Step {
-    /// The block that is unmapped or mapped.
-    pub(crate) const fn block(&self) -> Option<BlockId> {
-        match &self.action {
-            Action::Unmap { block, .. } | Action::Map { block, .. } => Some(block.id),
-            Action::Access { .. } => None,
-        }
-    }
-
-    /// How many mappings of that block the driver holds.
-    pub(crate) const fn places(&self) -> u32 {
-        match &self.action {
-            Action::Unmap { block, .. } | Action::Map { block, .. } => block.places,
-            Action::Access { .. } => 0,
-        }
+impl Plan {
+    /// What takes a change of access back.
+    pub(crate) fn backs(&self, (from, to): (u32, u32)) -> &[Back] {
+        self.backs.get(from as usize..to as usize).unwrap_or_default()
     }
 }

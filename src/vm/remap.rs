@@ -4,25 +4,31 @@
 use super::BlockId;
 use super::access::{List, Shape};
 use super::plan::{
-    Action, Back, Changed, Held, HeldState, Mode, Plan, Snapshot, Source, Step, Want, WantBlock, Why,
+    Action, Back, Changed, Entry, Held, HeldState, Mode, Plan, Snapshot, Source, Step, Want, WantBlock, Why,
 };
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DeviceRange};
 
 /// A mapping of the final state.
+#[derive(Clone, Copy)]
 struct Final {
     place: u32,
-    offset: u64,
     end: u64,
-    entry: Option<u64>,
+    entry: Option<Entry>,
 }
 
 struct Planner<'a> {
     on: &'a Snapshot<'a>,
     plan: Plan,
     maps: Vec<Step>,
-    changed: Vec<Changed>,
-    finals: Vec<Final>,
+    access: Vec<Step>,
+    /// The last mapping of the final state so far, which comes in order.
+    last: Option<Final>,
+    /// The first two of them that would overlap.
+    overlap: Option<Error>,
+    /// Without aliasing, the blocks that leave a place, and those that need one, with how many they have.
+    left: Vec<BlockId>,
+    placed: Vec<(BlockId, u32, Option<Entry>)>,
 }
 
 /// Plans, or says which entry makes it impossible.
@@ -32,13 +38,16 @@ pub(crate) fn plan(snapshot: &Snapshot<'_>) -> Result<Plan> {
         on: snapshot,
         plan: Plan::default(),
         maps: Vec::with_capacity(count),
-        changed: Vec::with_capacity(if snapshot.mode == Mode::Remap { count } else { 0 }),
-        finals: Vec::with_capacity(count),
+        access: Vec::with_capacity(if snapshot.mode == Mode::Remap { count } else { 0 }),
+        last: None,
+        overlap: None,
+        left: Vec::new(),
+        placed: Vec::new(),
     };
     planner.plan.steps.reserve(3 * count);
     planner.strays();
     planner.walk()?;
-    planner.check_overlap()?;
+    planner.overlap.map_or(Ok(()), Err)?;
     planner.check_aliases()?;
     Ok(planner.finish())
 }
@@ -142,7 +151,7 @@ impl Planner<'_> {
             (Some(call), Some(range)) => {
                 let back = self.on.shape.change(list, held.applied);
                 let (place, offset, to, entry) = (held.place, held.offset, list, Some(want.entry));
-                self.changed.push(Changed { place, offset, range, call, to, back, entry });
+                self.change(Changed { place, offset, range, call, to, back, entry });
             }
             _ => self.plan.skipped += 1,
         }
@@ -191,7 +200,7 @@ impl Planner<'_> {
     }
 
     /// The entry of a block that would be mapped over `held`.
-    fn entry_over(&self, held: &Held) -> Option<u64> {
+    fn entry_over(&self, held: &Held) -> Option<Entry> {
         let wants = self.on.wants;
         let after = wants.partition_point(|w| (w.place, w.offset) < (held.place, held.end()));
         let mut before = wants[..after].iter().rev().take_while(|w| w.place == held.place);
@@ -205,7 +214,7 @@ impl Planner<'_> {
         place: u32,
         offset: u64,
         block: WantBlock,
-        entry: Option<u64>,
+        entry: Option<Entry>,
         source: Source,
         custom: Option<List>,
     ) {
@@ -214,11 +223,15 @@ impl Planner<'_> {
             Mode::Remap => custom.unwrap_or(self.on.places[place as usize].list),
             Mode::Map => List::NOTHING,
         };
-        self.maps.push(Step { place, offset, range, entry, action: Action::Map { block, source, to } });
+        let action = Action::Map { native: block.native, source, to };
+        self.maps.push(Step { place, offset, range, entry, action });
+        if !self.on.shape.aliasing {
+            self.placed.push((block.id, block.places, entry));
+        }
         self.stays(place, offset, block.size, entry);
         // A plain map wants nothing, so nothing changes.
         if let Some(call) = self.on.shape.change(List::NOTHING, to) {
-            self.changed.push(Changed { place, offset, range, call, to, back: None, entry });
+            self.change(Changed { place, offset, range, call, to, back: None, entry });
         }
     }
 
@@ -227,22 +240,34 @@ impl Planner<'_> {
         place: u32,
         offset: u64,
         block: WantBlock,
-        entry: Option<u64>,
+        entry: Option<Entry>,
         why: Why,
         followed: bool,
     ) {
         let Some(range) = self.range(place, offset, block.size) else { return };
-        self.plan.steps.push(Step {
-            place,
-            offset,
-            range,
-            entry,
-            action: Action::Unmap { block, why, followed },
-        });
+        let action = Action::Unmap { native: block.native, why, followed };
+        self.plan.steps.push(Step { place, offset, range, entry, action });
+        self.plan.evicts |= matches!(why, Why::Retired);
+        if !self.on.shape.aliasing {
+            self.left.push(block.id);
+        }
     }
 
-    fn stays(&mut self, place: u32, offset: u64, size: u64, entry: Option<u64>) {
-        self.finals.push(Final { place, offset, end: offset + size, entry });
+    #[inline(always)] // As there.
+    fn change(&mut self, change: Changed) {
+        let whole = self.on.places[change.place as usize].range;
+        push_access(self.on.shape, whole, &mut self.access, &mut self.plan.backs, change);
+    }
+
+    /// A mapping of the final state. They come in order, and no two may share a byte.
+    fn stays(&mut self, place: u32, offset: u64, size: u64, entry: Option<Entry>) {
+        let before = self.last.replace(Final { place, end: offset + size, entry });
+        if let Some(before) = before.filter(|b| b.place == place && b.end > offset) {
+            let error = Error::new(Kind::AlreadyMapped, self.operation(), "two mappings would overlap");
+            let error = self.range(place, offset, size).map_or(error, |r| error.at(r.start(), r.size()));
+            let entry = before.entry.max(entry).map(Entry::blame);
+            self.overlap.get_or_insert(Error { entry, ..error });
+        }
     }
 
     fn range(&self, place: u32, offset: u64, size: u64) -> Option<DeviceRange> {
@@ -250,7 +275,7 @@ impl Planner<'_> {
     }
 
     fn blame(&self, want: &Want, kind: Kind, hint: &'static str) -> Error {
-        let error = Error::new(kind, self.operation(), hint).entry(want.entry);
+        let error = Error::new(kind, self.operation(), hint).entry(want.entry.blame());
         match self.range(want.place, want.offset, want.block.map_or(1, |block| block.size)) {
             Some(range) => error.at(range.start(), ByteSize(want.block.map_or(0, |block| block.size))),
             None => error,
@@ -264,39 +289,18 @@ impl Planner<'_> {
         }
     }
 
-    /// The final state in order: no two may share a byte.
-    fn check_overlap(&self) -> Result<()> {
-        for pair in self.finals.windows(2) {
-            let [a, b] = pair else { continue };
-            if a.place == b.place && a.end > b.offset {
-                let range = self.range(b.place, b.offset, b.end - b.offset);
-                let mut error =
-                    Error::new(Kind::AlreadyMapped, self.operation(), "two mappings would overlap");
-                error.entry = a.entry.max(b.entry);
-                return Err(range.map_or(error, |range| error.at(range.start(), range.size())));
-            }
-        }
-        Ok(())
-    }
-
     /// Without aliasing, a block that is mapped must be mapped nowhere else once the unmaps are done.
-    fn check_aliases(&self) -> Result<()> {
-        if self.on.shape.aliasing {
-            return Ok(());
-        }
-        let mut left: Vec<BlockId> = self.plan.steps.iter().filter_map(Step::block).collect();
+    fn check_aliases(&mut self) -> Result<()> {
+        let (left, placed) = (&mut self.left, &mut self.placed);
         left.sort_unstable();
-        let mut maps: Vec<(BlockId, u32, Option<u64>)> =
-            self.maps.iter().filter_map(|s| Some((s.block()?, s.places(), s.entry))).collect();
-        maps.sort_unstable();
-        for (i, (id, places, entry)) in maps.iter().enumerate() {
+        placed.sort_unstable();
+        for (i, (id, places, entry)) in placed.iter().enumerate() {
             let gone = left.partition_point(|b| b <= id) - left.partition_point(|b| b < id);
-            let twice = i > 0 && maps[i - 1].0 == *id;
+            let twice = i > 0 && placed[i - 1].0 == *id;
             if twice || *places as usize > gone {
                 let hint = "this device cannot map a block twice: unmap its old place in the same call";
-                let mut error = Error::new(Kind::Unsupported, self.operation(), hint);
-                error.entry = *entry;
-                return Err(error);
+                let (entry, during) = (entry.map(Entry::blame), self.operation());
+                return Err(Error { entry, ..Error::new(Kind::Unsupported, during, hint) });
             }
         }
         Ok(())
@@ -305,19 +309,26 @@ impl Planner<'_> {
     fn finish(self) -> Plan {
         let mut plan = self.plan;
         plan.steps.extend(self.maps);
-        for change in self.changed {
-            let whole = self.on.places[change.place as usize].range;
-            push_access(self.on.shape, whole, &mut plan.steps, change);
-        }
+        plan.steps.extend(self.access);
         plan
     }
 }
 
 /// Adds a change of access to the steps, joined to the last one as far as the device allows.
-pub(crate) fn push_access(shape: Shape, whole: DeviceRange, steps: &mut Vec<Step>, change: Changed) {
-    let back = change.back.map(|call| Back { range: change.range, call });
+#[inline(always)] // Else the change goes through memory, which costs as much as the rest of planning a mapping.
+pub(crate) fn push_access(
+    shape: Shape,
+    whole: DeviceRange,
+    steps: &mut Vec<Step>,
+    backs: &mut Vec<Back>,
+    change: Changed,
+) {
+    // Where only the whole can be set, what one mapping gains on the way cannot be taken back from it alone.
+    let kept = backs.len() as u32;
+    backs.extend(change.back.filter(|_| shape.ranged).map(|call| Back { range: change.range, call }));
+    let upto = backs.len() as u32;
     let last = steps.last_mut().filter(|last| last.place == change.place);
-    if let Some(Step { range, action: Action::Access { call, to, back: backs }, .. }) = last {
+    if let Some(Step { range, action: Action::Access { call, to, back }, .. }) = last {
         if !shape.ranged {
             *call = join_calls(*call, change.call);
             return;
@@ -327,18 +338,12 @@ pub(crate) fn push_access(shape: Shape, whole: DeviceRange, steps: &mut Vec<Step
         let joint = DeviceRange::new(range.start(), size);
         let joins = shape.joined && equal && range.end() == change.range.start();
         if let Some(joint) = joint.filter(|_| joins) {
-            *range = joint;
-            backs.extend(back);
+            (*range, back.1) = (joint, upto);
             return;
         }
     }
-    // Where only the whole can be set, what one mapping gains on the way cannot be taken back from it alone.
-    let (range, offset, back) = if shape.ranged {
-        (change.range, change.offset, back.into_iter().collect())
-    } else {
-        (whole, 0, Vec::new())
-    };
-    let action = Action::Access { call: change.call, to: change.to, back };
+    let (range, offset) = if shape.ranged { (change.range, change.offset) } else { (whole, 0) };
+    let action = Action::Access { call: change.call, to: change.to, back: (kept, upto) };
     steps.push(Step { place: change.place, offset, range, entry: change.entry, action });
 }
 

@@ -2,13 +2,14 @@
 
 use super::access::{self, List};
 use super::cleanup::Leftover;
+use super::entries::In;
 use super::job::{self, Job, want_block};
 use super::mapping::{Books, Context, Mapping, State};
-use super::plan::{Action, Back, Changed, Mode, Plan, Step, Want, Why};
+use super::plan::{Action, Back, Changed, Entry, Mode, Plan, Step, Want, Why};
 use super::remap::push_access;
 use super::retire::Garbage;
 use super::shared::{Shared, next_number};
-use super::{Block, Device, MappingInfo};
+use super::{Block, Device, MappingInfo, PlaceEntry};
 use crate::driver::Access;
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DeviceRange, Granularity};
@@ -139,10 +140,12 @@ impl Reservation {
         }
         self.check(Operation::Map, offset, block.size(), Some(block.granularity()))?;
         let result = self.shared.with_room(|| {
-            let want = Want { place: 0, offset: offset.get(), block: Some(want_block(block)), entry: 0 };
+            let entry = Entry::new(0);
+            let want = Want { place: 0, offset: offset.get(), block: Some(want_block(block)), entry };
             let (shared, mode) = (&*self.shared, Mode::Map);
-            let block = |_| Some(Arc::clone(block));
-            Job { shared, mode, places: &[self], wants: &[want], block: &block, wait_for: &[] }.run()
+            let entries = &mut [PlaceEntry { offset, block: Some(Arc::clone(block)) }];
+            let entries = &mut In { reservation: self, entries };
+            Job { shared, mode, places: &[self], wants: &[want], entries, wait_for: &[] }.run()
         });
         self.shared.collect();
         // There is one block, so no entry is to blame.
@@ -164,7 +167,7 @@ impl Reservation {
                 plan.forgotten.push((0, offset));
             } else if let (false, Some(range)) = (mapping.is_retired(), self.part(offset, &mapping.block)) {
                 let why = Why::Replaced { restore: mapping.applied };
-                let action = Action::Unmap { block: want_block(&mapping.block), why, followed: false };
+                let action = Action::Unmap { native: mapping.block.native(), why, followed: false };
                 plan.steps.push(Step { place: 0, offset, range, entry: None, action });
             }
         }
@@ -195,8 +198,8 @@ impl Reservation {
             }
             check_exact(Operation::SetAccess, &books[0], range, offset.get())?;
         }
-        let steps = self.access_steps(&books[0], range, offset.get(), list);
-        let (result, garbage) = self.carry_out(&mut books, &Plan { steps, ..Plan::default() });
+        let plan = self.access_plan(&books[0], range, offset.get(), list);
+        let (result, garbage) = self.carry_out(&mut books, &plan);
         if result.is_ok() {
             books[0].want(offset.get(), size.get(), list, whole);
         }
@@ -207,9 +210,9 @@ impl Reservation {
 
     /// The calls that give `list` to the mappings of a range, joined as far as the device allows. Retired
     /// mappings keep what they have, except where only the whole can be set.
-    fn access_steps(&self, books: &Books, range: DeviceRange, offset: u64, list: List) -> Vec<Step> {
+    fn access_plan(&self, books: &Books, range: DeviceRange, offset: u64, list: List) -> Plan {
         let shape = self.shared.shape;
-        let mut steps: Vec<Step> = Vec::new();
+        let mut plan = Plan::default();
         for (offset, mapping) in books.overlapping(offset, range.size().get()) {
             if mapping.is_lost() || (mapping.is_retired() && shape.ranged) {
                 continue;
@@ -218,16 +221,16 @@ impl Reservation {
             let (Some(call), Some(range)) = (call, part) else { continue };
             let back = shape.change(list, mapping.applied);
             let change = Changed { place: 0, offset, range, call, to: list, back, entry: None };
-            push_access(shape, self.range, &mut steps, change);
+            push_access(shape, self.range, &mut plan.steps, &mut plan.backs, change);
         }
         if let (false, [Step { action: Action::Access { back, .. }, range, .. }]) =
-            (shape.ranged, &mut steps[..])
+            (shape.ranged, &mut plan.steps[..])
         {
             // One state for all: the old list is what goes back.
-            let call = shape.change(list, books.list);
-            back.extend(call.map(|call| Back { range: *range, call }));
+            plan.backs.extend(shape.change(list, books.list).map(|call| Back { range: *range, call }));
+            back.1 = plan.backs.len() as u32;
         }
-        steps
+        plan
     }
 
     fn part(&self, offset: u64, block: &Block) -> Option<DeviceRange> {
@@ -237,7 +240,7 @@ impl Reservation {
     /// Runs a plan for this reservation alone, which maps nothing.
     fn carry_out(&self, books: &mut [MutexGuard<'_, Books>; 1], plan: &Plan) -> (Result<()>, Garbage) {
         let places = job::places(&[self], books);
-        job::carry_out(&self.shared, &[self], &places, books, plan, &|_| None)
+        job::carry_out(&self.shared, &[self], &places, books, plan, &mut ())
     }
 
     /// Unmaps a retired mapping, if it still is that one, and gives its block. The books stay locked across the

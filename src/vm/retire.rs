@@ -113,6 +113,8 @@ impl Queue {
     /// Waits for retired mappings of `block`, except one at the place `here`, and unmaps them.
     pub(crate) fn flush(&self, block: BlockId, here: (u64, u64)) -> Result<Garbage> {
         let mut pending = Vec::new();
+        // What another thread has taken out of the queue is unmapped before it lets go of this.
+        let collected = self.collecting.lock().unwrap_or_else(PoisonError::into_inner);
         for ticket in self.tickets().iter() {
             let Cargo::Mappings(mappings) = &ticket.cargo else { continue };
             let elsewhere = |p: &&Pending| p.block == block && (p.reservation.id(), p.offset) != here;
@@ -120,6 +122,7 @@ impl Queue {
                 pending.push((Arc::clone(&p.reservation), p.offset, p.token, Arc::clone(&ticket.marks)));
             }
         }
+        drop(collected);
         let mut garbage = Garbage::default();
         for (reservation, offset, token, marks) in pending {
             if reservation.is_pending(offset, token) {

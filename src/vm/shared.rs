@@ -152,7 +152,7 @@ impl Shared {
     }
 
     /// Runs `call`, and once more after a drain where it failed for lack of memory, addresses or mappings.
-    pub(crate) fn with_room<T>(&self, call: impl Fn() -> Result<T>) -> Result<T> {
+    pub(crate) fn with_room<T>(&self, mut call: impl FnMut() -> Result<T>) -> Result<T> {
         let first = call();
         let Err(e) = &first else { return first };
         let lacks = matches!(

@@ -5,6 +5,9 @@
 //! that is forgotten leaves its timeline to a later one as soon as all of its values are reached; since values
 //! only grow, a wait for an old one that some stream still has in its queue stays right. Timelines are destroyed
 //! with the device.
+//!
+//! A stream that failed, or is gone, can neither record nor reach a value. Once it was forgotten nobody can mend
+//! that, and its work will never run any more: then all its marks have passed.
 
 use super::calls::Calls;
 use super::cleanup::log_failure;
@@ -50,8 +53,18 @@ struct State {
     issued: u64,
     /// The mark that is not recorded yet.
     open: Weak<Mark>,
+    /// Somebody wants the stream forgotten, and nothing was recorded since.
+    leaving: bool,
     /// The stream was forgotten.
     over: bool,
+}
+
+/// What [`Clock::reached`] is for a stream that will run nothing any more, and the value of its unrecorded mark.
+const DEAD: u64 = u64::MAX;
+
+/// True where a stream that answers this runs nothing any more.
+const fn is_dead(kind: Kind) -> bool {
+    matches!(kind, Kind::InvalidStream | Kind::DeviceFault | Kind::DeviceLost)
 }
 
 /// A point in a stream: everything that was enqueued before the mark was asked for. Nothing is enqueued for it
@@ -104,10 +117,12 @@ impl Clocks {
         }
     }
 
-    /// Records what is held of the stream's marks and drops the stream.
+    /// Records what is held of the stream's marks and drops the stream. Where it cannot be dropped and is gone later,
+    /// its marks have passed.
     pub(crate) fn forget(&self, stream: Stream) -> Result<()> {
         let Some(clock) = self.table().by_stream.get(&stream).map(Arc::clone) else { return Ok(()) };
         let mut state = clock.state();
+        state.leaving = true;
         if let Some(mark) = state.open.upgrade() {
             clock.write(&mut state, &mark)?;
         }
@@ -133,7 +148,8 @@ impl Clocks {
         let (mut over, mut pending) = (Vec::new(), Vec::new());
         for clock in forgotten {
             match clock.timeline.get() {
-                Some(timeline) if clock.is_over().unwrap_or(false) => {
+                // Waits for a dead stream's timeline may go on failing.
+                Some(timeline) if !clock.has_reached(DEAD) && clock.is_over().unwrap_or(false) => {
                     over.push((*timeline, clock.state().issued))
                 }
                 _ => pending.push(clock),
@@ -216,8 +232,19 @@ impl Clock {
             }
         };
         let value = state.issued + 1;
-        self.clocks.calls.timeline_write(self.stream, timeline, value)?;
-        state.issued = value;
+        let written = self.clocks.calls.timeline_write(self.stream, timeline, value);
+        let value = match written {
+            Err(e) if state.leaving && is_dead(e.kind) => {
+                log::debug!("the marks of a stream that is gone have passed: {e}");
+                self.reached.store(DEAD, Ordering::Release);
+                DEAD
+            }
+            Err(e) => return Err(e),
+            Ok(()) => {
+                (state.issued, state.leaving) = (value, false);
+                value
+            }
+        };
         state.open = Weak::new();
         mark.value.store(value, Ordering::Release);
         Ok(())
@@ -250,8 +277,12 @@ impl Clock {
         }
         if let Some(timeline) = self.timeline.get() {
             self.clocks.check_open()?;
-            self.clocks.calls.timeline_wait(*timeline, value)?;
-            self.reached.fetch_max(value, Ordering::AcqRel);
+            let reached = match self.clocks.calls.timeline_wait(*timeline, value) {
+                Err(e) if is_dead(e.kind) && self.state().over => DEAD,
+                Err(e) => return Err(e),
+                Ok(()) => value,
+            };
+            self.reached.fetch_max(reached, Ordering::AcqRel);
         }
         Ok(())
     }

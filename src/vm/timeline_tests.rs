@@ -4,7 +4,8 @@ use super::*;
 use crate::config::HostConfig;
 use crate::driver::host::HostDriver;
 use crate::driver::testing::{Call, Fault, Trace};
-use crate::driver::{Capabilities, Driver, Ordinal};
+use crate::driver::{Capabilities, CopySlice, Driver, Ordinal};
+use crate::units::DevicePtr;
 use std::sync::mpsc;
 
 struct Rig {
@@ -188,4 +189,63 @@ fn after_closing_nothing_touches_the_timelines() {
     assert_eq!(unrecorded.record().map_err(|e| e.kind), Err(Kind::WrongState));
     assert_eq!(recorded.wait(), Ok(()), "closing waited for it");
     assert_eq!(rig.trace.counts().total(), before);
+}
+
+#[test]
+fn marks_of_a_failed_stream_have_passed_once_it_is_forgotten() {
+    let rig = Rig::new();
+    let stream = rig.stream();
+    let gate = rig.block(stream);
+    let (early, slice) =
+        (rig.clocks.mark(stream), CopySlice { dst: DevicePtr(1), src: DevicePtr(9), bytes: 1 });
+    rig.trace.copy(Ordinal(0), stream, &[slice]).expect("enqueued");
+    early.record().expect("recorded behind what fails");
+    let late = rig.clocks.mark(stream);
+    drop(gate);
+    rig.trace.streams().synchronize(stream).expect_err("it failed");
+    assert_eq!(
+        early.wait().map_err(|e| e.kind),
+        Err(Kind::DeviceFault),
+        "told as long as somebody may mend it"
+    );
+    assert_eq!(late.record().map_err(|e| e.kind), Err(Kind::DeviceFault));
+    rig.clocks.forget(stream).expect("forgotten");
+    rig.trace.streams().destroy(stream).expect("destroyed");
+    assert_eq!((late.passed(), early.wait(), early.passed()), (Ok(true), Ok(()), Ok(true)));
+    // Its timeline, on which waits fail, serves nobody else.
+    rig.clocks.mark(rig.stream()).wait().expect("another stream");
+    drop(rig.clocks.close());
+    assert_eq!(rig.trace.live().timelines, 0);
+}
+
+#[test]
+fn recorded_marks_of_a_failed_stream_pass_too() {
+    let rig = Rig::new();
+    let stream = rig.stream();
+    let gate = rig.block(stream);
+    let slice = CopySlice { dst: DevicePtr(1), src: DevicePtr(9), bytes: 1 };
+    rig.trace.copy(Ordinal(0), stream, &[slice]).expect("enqueued");
+    let mark = rig.clocks.mark(stream);
+    rig.clocks.forget(stream).expect("recorded and forgotten");
+    drop(gate);
+    rig.trace.streams().destroy(stream).expect("destroyed");
+    assert_eq!((mark.wait(), mark.passed()), (Ok(()), Ok(true)));
+    drop(rig.clocks.close());
+}
+
+#[test]
+fn a_stream_that_could_not_be_forgotten_and_is_gone_has_passed() {
+    let rig = Rig::new();
+    let stream = rig.stream();
+    let mark = rig.clocks.mark(stream);
+    rig.fault.fail(Some(Call::TIMELINE_WRITE), 1, 1, Error::new(Kind::DriverError, Operation::Timeline, ""));
+    assert_eq!(rig.clocks.forget(stream).map_err(|e| e.kind), Err(Kind::DriverError));
+    rig.trace.streams().destroy(stream).expect("destroyed");
+    assert_eq!((mark.wait(), mark.passed()), (Ok(()), Ok(true)));
+    // One that nobody wanted forgotten is an error.
+    let stream = rig.stream();
+    let mark = rig.clocks.mark(stream);
+    rig.trace.streams().destroy(stream).expect("destroyed");
+    assert_eq!(mark.wait().map_err(|e| e.kind), Err(Kind::InvalidStream));
+    drop(rig.clocks.close());
 }

@@ -3,7 +3,7 @@
 
 use super::access::{List, Shape};
 use super::calls::Calls;
-use super::plan::{Action, Place, Step, Why};
+use super::plan::{Action, Entry, Place, Plan, Why};
 use crate::error::Error;
 use crate::units::{ByteSize, DeviceRange};
 
@@ -32,19 +32,19 @@ impl Failure {
 }
 
 /// Makes all calls, or takes back those made.
-pub(crate) fn run(calls: &Calls, shape: Shape, places: &[Place], steps: &[Step]) -> Result<(), Box<Failure>> {
+pub(crate) fn run(calls: &Calls, shape: Shape, places: &[Place], plan: &Plan) -> Result<(), Box<Failure>> {
     let mut batch = calls.batch();
-    for (i, step) in steps.iter().enumerate() {
+    for (i, step) in plan.steps.iter().enumerate() {
         let result = match &step.action {
             Action::Unmap { .. } => batch.unmap(step.range),
-            Action::Map { block, .. } => batch.map(step.range, block.native),
+            Action::Map { native, .. } => batch.map(step.range, *native),
             Action::Access { call, .. } => batch.set_access(step.range, call),
         };
         if let Err(mut error) = result {
             drop(batch);
-            error.entry = step.entry.or(error.entry);
+            error.entry = step.entry.map(Entry::blame).or(error.entry);
             let failure = Failure::new(error, i);
-            let mut undo = Undo { calls, shape, places, steps, failure };
+            let mut undo = Undo { calls, shape, places, plan, failure };
             undo.run();
             return Err(Box::new(undo.failure));
         }
@@ -56,7 +56,7 @@ struct Undo<'a> {
     calls: &'a Calls,
     shape: Shape,
     places: &'a [Place],
-    steps: &'a [Step],
+    plan: &'a Plan,
     failure: Failure,
 }
 
@@ -71,9 +71,10 @@ impl Undo<'_> {
     fn run(&mut self) {
         let mut restored = Vec::new();
         for i in (0..self.failure.made).rev() {
-            let step = &self.steps[i];
+            let step = &self.plan.steps[i];
             match &step.action {
                 Action::Access { back, .. } => {
+                    let back = self.plan.backs(*back);
                     if !self.shape.ranged && back.is_empty() {
                         self.failure.given.push((step.place, false));
                     }
@@ -88,10 +89,10 @@ impl Undo<'_> {
                         self.failure.strays.push(i);
                     }
                 }
-                Action::Unmap { block, why: Why::Replaced { .. }, .. } => {
-                    let blocked =
-                        self.failure.strays.iter().any(|s| self.steps[*s].range.overlaps(step.range));
-                    if blocked || self.calls.map(step.range, block.native).is_err() {
+                Action::Unmap { native, why: Why::Replaced { .. }, .. } => {
+                    let over = |i: &usize| self.plan.steps[*i].range.overlaps(step.range);
+                    let blocked = self.failure.strays.iter().any(over);
+                    if blocked || self.calls.map(step.range, *native).is_err() {
                         self.failure.lost.push((i, false));
                     } else {
                         restored.push(i);
@@ -105,7 +106,7 @@ impl Undo<'_> {
             if self.calls.set_access(restore.range, &restore.list).is_err() {
                 self.lose(&restore.steps);
             } else if !self.shape.ranged {
-                self.failure.given.extend(restore.steps.first().map(|i| (self.steps[*i].place, true)));
+                self.failure.given.extend(restore.steps.first().map(|i| (self.plan.steps[*i].place, true)));
             }
         }
     }
@@ -114,7 +115,7 @@ impl Undo<'_> {
     fn restores(&self, restored: &[usize]) -> Vec<Restore> {
         let mut all: Vec<Restore> = Vec::new();
         for &i in restored {
-            let step = &self.steps[i];
+            let step = &self.plan.steps[i];
             let Action::Unmap { why: Why::Replaced { restore: list }, .. } = step.action else {
                 continue;
             };
@@ -147,7 +148,7 @@ impl Undo<'_> {
     /// Mapped without access is of no use: it is unmapped, and rebuilt later.
     fn lose(&mut self, steps: &[usize]) {
         for &i in steps {
-            let still_mapped = self.calls.unmap(self.steps[i].range).is_err();
+            let still_mapped = self.calls.unmap(self.plan.steps[i].range).is_err();
             self.failure.lost.push((i, still_mapped));
         }
     }

@@ -147,6 +147,53 @@ fn every_status_is_reached_valgrind() {
     check_with("statuses.c", Mode::Valgrind, &[&statuses()]);
 }
 
+/// What any function may answer, as the header says at its top.
+const ANY: [&str; 9] = [
+    "NULL_POINTER",
+    "INVALID_HANDLE",
+    "POISONED",
+    "FORKED",
+    "INTERNAL",
+    "OUT_OF_HOST_MEMORY",
+    "OUT_OF_RANGE",
+    "DEVICE_LOST",
+    "DRIVER_ERROR",
+];
+
+/// The comment of a function, and those that it refers to.
+fn comment(header: &str, function: &str) -> String {
+    let own = header.match_indices(&format!("{function}(")).find_map(|(at, _)| {
+        let (before, comment) = header[..at].rsplit_once("*/")?;
+        let is_its = comment.starts_with('\n') && !comment.contains([';', '#', '}']);
+        is_its.then(|| before.rsplit("/**").next().unwrap_or_default().to_string())
+    });
+    let own = own.unwrap_or_default();
+    if own.contains("as `gvmm_map`") { own + &comment(header, "gvmm_map") } else { own }
+}
+
+/// A caller who reads a function's comment must not be surprised.
+#[test]
+fn the_statuses_that_programs_expect_stand_in_the_comments() {
+    let (header, mut seen) = (header(), 0);
+    for entry in std::fs::read_dir(root().join("ffi_tests")).expect("ffi_tests") {
+        let path = entry.expect("an entry").path();
+        let program = std::fs::read_to_string(&path).expect("a file");
+        for part in program.split("(GVMM_ERROR_").skip(1) {
+            let Some((status, call)) = part.split_once(',') else { continue };
+            let function = call.trim_start().split('(').next().unwrap_or_default();
+            if !function.starts_with("gvmm_") || ANY.contains(&status) {
+                continue;
+            }
+            seen += 1;
+            let comment = comment(&header, function);
+            let said =
+                comment.split(|c: char| !c.is_ascii_uppercase() && c != '_').any(|word| word == status);
+            assert!(said, "{}: {function} answers {status}, which its comment lacks", path.display());
+        }
+    }
+    assert!(seen > 80, "only {seen} calls were found");
+}
+
 /// The pointers that a prototype takes, by name.
 fn pointers(prototype: &str) -> Vec<String> {
     let inside = prototype.split_once('(').map_or("", |(_, rest)| rest.trim_end_matches(')'));

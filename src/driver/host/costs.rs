@@ -166,19 +166,21 @@ impl Delay {
 
     /// Waits until `us` µs have passed since the start. What the call took by itself is part of it.
     pub(super) fn until(&self, us: f64) {
-        let Some(start) = self.0 else { return };
-        let Ok(whole) = Duration::try_from_secs_f64(us.max(0.0) / 1e6) else { return };
-        loop {
-            let left = whole.saturating_sub(start.elapsed());
-            if left.is_zero() {
-                return;
-            }
+        while let Some(left) = self.left(us, Instant::now) {
             if left > SPIN {
                 std::thread::sleep(left.saturating_sub(SPIN));
             } else {
                 std::hint::spin_loop();
             }
         }
+    }
+
+    /// How much of `us` µs is left, or none where nothing is.
+    fn left(&self, us: f64, now: impl FnOnce() -> Instant) -> Option<Duration> {
+        let start = self.0?;
+        let whole = Duration::try_from_secs_f64(us.max(0.0) / 1e6).ok()?;
+        let left = whole.saturating_sub(now().saturating_duration_since(start));
+        (!left.is_zero()).then_some(left)
     }
 }
 
@@ -226,12 +228,16 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_lasts_at_least_as_long_as_it_says() {
+    fn a_delay_goes_on_until_its_time_is_over() {
         let start = Instant::now();
-        Delay::start(true).until(300.0);
-        assert!(start.elapsed() >= Duration::from_micros(300));
-        Delay::start(false).until(1e12);
-        Delay::start(true).until(f64::NAN);
+        let after = |us| move || start + Duration::from_micros(us);
+        let delay = Delay(Some(start));
+        assert_eq!(delay.left(300.0, after(0)), Some(Duration::from_micros(300)));
+        assert_eq!(delay.left(300.0, after(100)), Some(Duration::from_micros(200)));
+        assert_eq!([300, 1000].map(|us| delay.left(300.0, after(us))), [None; 2]);
+        assert_eq!([f64::NAN, -1.0, 1e300].map(|us| delay.left(us, after(0))), [None; 3]);
+        assert_eq!(Delay::start(false).left(1e12, after(0)), None, "nothing is simulated");
+        delay.until(0.0);
     }
 
     #[test]

@@ -1453,9 +1453,10 @@ typedef struct gvmm_step_report {
  * Statuses: RECORD_AGAIN; WRONG_STATE (a step is begun), BUSY (another thread is in the binding),
  * COUNT_MISMATCH, INVALID_SIZE (a buffer smaller than its slot), INVALID_HANDLE (a block),
  * INVALID_ARGUMENT (address 0 where one is needed, a block of another device, a generation that was never
- * given), MISALIGNED (a baked slot's buffer), ALIASED, OVERLAP (a shadow address and a buffer),
- * INVALID_STREAM, STREAM_CAPTURING, DEVICE_FAULT (of the step before), the memory group, RANGE_LOST,
- * UNKNOWN_VERSION; the last-error detail names the slot.
+ * given), MISALIGNED (a baked slot's buffer), ALIASED, OVERLAP (what is copied
+ * out shares bytes with another buffer, or a shadow address does), INVALID_STREAM, STREAM_CAPTURING (something
+ * must be enqueued, and the stream is being captured), DEVICE_FAULT (of the step before), the memory group,
+ * RANGE_LOST, UNKNOWN_VERSION; the last-error detail names the slot.
  * Threads: externally synchronized; a second thread in the same binding gets BUSY.
  */
 gvmm_status gvmm_binding_begin(gvmm_binding *binding,
@@ -1472,8 +1473,8 @@ gvmm_status gvmm_binding_begin(gvmm_binding *binding,
  *
  * State: before, a step is begun; after success none is. After a failure it still is: end or abort it.
  * Parameters: `binding`; `out_report`, or NULL.
- * Statuses: WRONG_STATE (no step is begun), BUSY, OVERLAP (two results share bytes; the last-error detail
- * names the slot), UNKNOWN_VERSION, those of the driver.
+ * Statuses: WRONG_STATE (no step is begun), BUSY, STREAM_CAPTURING (something must be copied back, and the
+ * stream is being captured), UNKNOWN_VERSION, those of the driver.
  * Threads: externally synchronized; a second thread in the same binding gets BUSY.
  */
 gvmm_status gvmm_binding_end(gvmm_binding *binding,

@@ -266,3 +266,43 @@ fn a_captured_stream_cannot_be_left() {
     begin(&binding, second, &Given::of(&[&other])).expect("begin");
     binding.end().expect("end");
 }
+
+#[test]
+fn laying_out_anew_twice_enqueues_nothing() {
+    let world = World::new();
+    let homes: Vec<Home> = (1..4).map(|n| world.home(n * MIB2)).collect();
+    let binding = world.binding(vec![BIG], Threshold::OFF);
+    begin(&binding, world.stream, &Given::of(&[&homes[0]])).expect("begin");
+    binding.end().expect("end");
+    // Each block is too large for the window before, and the first step's layout waits for its event all along.
+    for (i, home) in homes.iter().enumerate().skip(1) {
+        let (outcome, report) =
+            binding.begin(world.stream, &Given::of(&[home]), i as u64).expect("a new layout");
+        assert_eq!((outcome, report.generation), (Outcome::RecordAgain, i as u64 + 1));
+        assert_eq!((report.calls.timeline_writes, report.calls.copy_launches), (0, 0));
+    }
+    let (_, report) = binding.begin(world.stream, &Given::of(&[&homes[2]]), 3).expect("begin");
+    assert_eq!(report.calls.timeline_writes, 1, "a step that starts records what earlier layouts wait for");
+}
+
+#[test]
+fn a_step_that_copies_is_not_begun_or_ended_inside_a_capture() {
+    let world = World::new();
+    let home = world.home(MIB2);
+    let (slots, given) = ([SMALL], Given::of(&[&home]));
+    let binding = world.binding(slots.to_vec(), Threshold(4096));
+    step(&world, &binding, &given, &slots, 1);
+    let streams = world.fault.streams();
+    streams.capture_begin(world.stream).expect("capture");
+    let e = binding.begin(world.stream, &given, 1).expect_err("captured");
+    assert_eq!(e.kind, Kind::StreamCapturing);
+    streams.capture_end(world.stream).expect("the capture's end");
+    begin(&binding, world.stream, &given).expect("nothing was begun");
+    streams.capture_begin(world.stream).expect("capture");
+    assert_eq!(binding.end().expect_err("captured").kind, Kind::StreamCapturing);
+    streams.capture_end(world.stream).expect("the capture's end");
+    write_all(&world, &binding, &slots, 7);
+    binding.end().expect("the step is still there");
+    world.synchronize();
+    assert!(holds(home.address(), SMALL.bytes, 7));
+}

@@ -28,10 +28,13 @@ impl Engine {
         let mut outcome = Outcome::Started;
         let report = self.counted(|engine| {
             engine.leave_others(stream)?;
-            engine.collect();
             let fits = engine.examine(buffers, review);
             let report = match fits {
-                Ok(true) => engine.start(stream, buffers, review),
+                Ok(true) => {
+                    // Only a step may enqueue the events of earlier layouts.
+                    engine.collect();
+                    engine.start(stream, buffers, review)
+                }
                 Ok(false) => {
                     outcome = Outcome::RecordAgain;
                     engine.lay_out(buffers, review)
@@ -118,6 +121,7 @@ impl Engine {
 
     /// Waits, remaps, copies in. Copying comes last, since it alone cannot be taken back.
     fn carry_out(&mut self, stream: Stream) -> Result<StepReport> {
+        self.refuse_capture(stream)?;
         let waited = self.wait_before(stream, !self.scratch.moves.is_empty())?;
         let remapped_slots = self.remap()?;
         if let Err(e) = self.copy_in(stream) {
@@ -126,6 +130,11 @@ impl Engine {
         let (copied_slots, copied_bytes) =
             self.layout.as_ref().map_or((0, 0), |l| (l.copies_in.count, l.copies_in.bytes));
         Ok(StepReport { remapped_slots, copied_slots, copied_bytes, waited, ..StepReport::default() })
+    }
+
+    /// What is enqueued here belongs to this step; in a caller's graph it would run again with old addresses.
+    fn refuse_capture(&self, stream: Stream) -> Result<()> {
+        if self.device.is_capturing(stream)? { Err(CAPTURING) } else { Ok(()) }
     }
 
     /// Waits for the last step: on the host where its windows are remapped, else on the device where this step runs
@@ -205,6 +214,7 @@ impl Engine {
 
     fn copy_out(&mut self, stream: Stream, report: StepReport) -> Result<StepReport> {
         let Some(layout) = &self.layout else { return Ok(report) };
+        self.refuse_capture(stream).map_err(|e| e.during(Operation::End))?;
         let copied = self.device.copy_vouched(stream, &layout.copies_out.slices);
         copied.map(|_| report).map_err(|e| layout.blame(e, |place| place.copy_out))
     }
@@ -229,3 +239,8 @@ impl Engine {
         self.mark(stream);
     }
 }
+
+const CAPTURING: Error = refused(
+    Kind::StreamCapturing,
+    "the stream is being captured: begin before the capture, and end after it, on the stream that launches",
+);

@@ -325,6 +325,14 @@ impl Device {
         self.shared.registry.find(address)
     }
 
+    /// True where `stream` is being captured.
+    ///
+    /// # Errors
+    /// `InvalidStream`, and the driver's.
+    pub fn is_capturing(&self, stream: Stream) -> Result<bool> {
+        self.shared.calls.driver().is_capturing(self.ordinal(), stream)
+    }
+
     /// A mark behind everything that is enqueued on `stream` now; nothing is enqueued for it.
     pub fn mark(&self, stream: Stream) -> Arc<Mark> {
         self.shared.clocks.mark(stream)

@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Runs the tests and benchmarks that need an NVIDIA GPU, from prebuilt programs, and prints a short table last.
+#
+#   scripts/gpu_check.sh --pack [FOLDER]     builds the programs here and puts them into FOLDER (default .gpu)
+#   scripts/gpu_check.sh [FOLDER]            runs what it finds there; the GPU machine needs no Rust
+#
+# Files named bench_* are benchmarks, gvmm is the companion program, cuda_graph a C program with
+# the library beside it, all others are test programs. A check that is skipped counts as a failure. With
+# compute-sanitizer in the path, the copies run under it too. Ends with 1 where something failed.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+if [ "${1:-}" = --pack ]; then
+    folder=${2:-.gpu}
+    rm -rf "$folder" && mkdir -p "$folder" || exit 1
+    built() { grep -o '(target[^)]*)\|([^)]*/deps/[^)]*)' | tr -d '()'; }
+    set -e
+    test=$(cargo test --release --no-run --test cuda 2>&1 | built | tail -1)
+    bench=$(cargo bench --no-run --bench cuda_copy 2>&1 | built | tail -1)
+    cargo build --release --package gvmm-cli 2>&1 | tail -1
+    cp "${CARGO_TARGET_DIR:-target}/release/gvmm" "$folder/gvmm"
+    cargo build --release --package gvmm 2>&1 | tail -1
+    cp "${CARGO_TARGET_DIR:-target}/release/libgvmm.so" "$folder/libgvmm.so.0"
+    cc -std=c11 -O2 -Iinclude c_examples/cuda_graph.c "$folder/libgvmm.so.0" -ldl -Wl,-rpath,'$ORIGIN' \
+        -o "$folder/cuda_graph"
+    cp "$test" "$folder/test_cuda"
+    cp "$bench" "$folder/bench_cuda_copy"
+    strip --strip-debug "$folder"/*
+    ls -l "$folder"
+    exit 0
+fi
+
+folder=${1:-.gpu}
+logs=${OUT:-$(mktemp -d)}
+failed=0
+rows=()
+export GVMM_NO_SKIP=1 RUST_BACKTRACE=1
+# As many queues as there can be: checks let streams wait for values that other streams write later.
+export CUDA_DEVICE_MAX_CONNECTIONS=32
+command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+
+# run NAME COMMAND...: shows the output, keeps it, and adds a row.
+run() {
+    local name=$1 log="$logs/$1.log" start=$SECONDS state=passed
+    shift
+    echo "== $name"
+    timeout "${LIMIT:-240}" "$@" >"$log" 2>&1 || { state="FAILED ($?)"; failed=1; }
+    # Conformance checks that are skipped are counted here and named in the log.
+    grep -av '^skipped: .*: \|^$' "$log" | tail -n 60
+    rows+=("| $name | $state | $(grep -ac '^test .*ok$' "$log") | $(grep -ac '^skipped: ' "$log") | $((SECONDS - start)) s |")
+}
+
+# One number of a report, which has a key a line.
+value() { sed -n "s/^ *\"$1\": \([^,]*\),*\$/\1/p" "$2"; }
+
+# steps PROGRAM RECORDING THRESHOLD [OPTION...]: runs a recording with a graph as the command buffer, and adds a row.
+steps() {
+    local program=$1 recording=$2 threshold=$3 name
+    shift 3
+    name=steps_${recording}_$threshold$(printf '%s' "$@")
+    run "$name" "$program" steps "tests/data/steps/$recording.csv.gz" --driver cuda --threshold "$threshold" --json "$@"
+    local log="$logs/$name.log" row="| $recording $* | $threshold"
+    for key in map unmap set_access copy_launches copied_slots mismatches host_us_median gpu_us_median \
+               graph_host_us_median graph_gpu_us_median; do
+        row+=" | $(value "$key" "$log" | tail -1 | awk '{ printf "%.1f", $1 }')"
+    done
+    step_rows+=("$row |")
+}
+step_rows=()
+
+chmod +x "$folder"/* 2>/dev/null
+for program in "$folder"/*; do
+    [ -x "$program" ] && [ -f "$program" ] || continue
+    name=$(basename "$program")
+    case $name in
+        libgvmm*) ;;
+        bench_*|cuda_graph) run "$name" "$program" ;;
+        gvmm) run info "$program" info
+              run info_json "$program" info --json
+              for recording in llama_donate llama_donate_all llama_nodonate; do
+                  for threshold in off 4096 65536 auto; do steps "$program" $recording $threshold; done
+              done
+              if [ "$(nvidia-smi -L 2>/dev/null | wc -l)" -gt 1 ]; then
+                  for threshold in off 65536 auto; do steps "$program" llama_donate $threshold --peers 1; done
+              fi ;;
+        *) run "$name" "$program" --nocapture --test-threads 1
+           if command -v compute-sanitizer >/dev/null && [ "$name" = test_cuda ]; then
+               run "${name}_sanitized" compute-sanitizer --error-exitcode 9 "$program" --nocapture \
+                   --test-threads 1 copies_of_every_alignment copies_are_captured memory_moves
+           fi ;;
+    esac
+done
+
+echo
+echo "| program | result | tests | skipped checks | time |"
+echo "|---|---|---|---|---|"
+if [ ${#rows[@]} -eq 0 ]; then
+    echo "| nothing in $folder | FAILED | 0 | 0 | 0 s |"
+    exit 1
+fi
+printf '%s\n' "${rows[@]}"
+if [ ${#step_rows[@]} -gt 0 ]; then
+    echo
+    echo "| recording | threshold | map | unmap | set access | copies | slots copied | wrong | begin and end: host µs | GPU µs | the graph alone: host µs | GPU µs |"
+    echo "|---|---|---|---|---|---|---|---|---|---|---|---|"
+    printf '%s\n' "${step_rows[@]}"
+fi
+exit $failed

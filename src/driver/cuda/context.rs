@@ -1,0 +1,282 @@
+//! Devices, their primary contexts, and the rule that a caller's current context is as before on every path.
+
+use super::api::{Api, NO_TIMING, NOT_READY, SUCCESS};
+use super::copy::Kernels;
+use super::device::{Device, PLAIN};
+use super::stream::refuse_inside;
+use crate::driver::library::intern;
+use crate::driver::quirks::{self, Care, Subject};
+use crate::driver::{DriverKind, Ordinal, Stream};
+use crate::error::{Error, Kind, Operation, Result};
+use crate::units::Granularity;
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+pub(super) const RELAXED: i32 = 2;
+/// The streams that belong to whichever context is current: NULL, `CU_STREAM_LEGACY`, `CU_STREAM_PER_THREAD`.
+const LAST_SPECIAL_STREAM: u64 = 2;
+/// `CU_STREAM_NON_BLOCKING`.
+pub(super) const NON_BLOCKING: u32 = 1;
+
+/// A context with what we keep in it.
+#[derive(Debug)]
+pub(super) struct Context {
+    /// `CUcontext`.
+    pub(super) handle: u64,
+    pub(super) device: Ordinal,
+    /// The copy kernels, or none where their text could not be loaded.
+    pub(super) kernels: Option<Kernels>,
+    /// A stream with nothing on it and an event, to ask whether the context still works.
+    watch: u64,
+    beat: u64,
+}
+
+/// The table of functions, the devices and the contexts.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) api: Api,
+    pub(super) version: u32,
+    pub(super) devices: Vec<Device>,
+    /// Contexts that are not ours, of callers' streams, by handle and, where there is one, unique id.
+    foreign: Mutex<HashMap<(u64, u64), Arc<Context>>>,
+}
+
+/// While it lives, a context is current on this thread, and no capture forbids what we do.
+#[derive(Debug)]
+pub(super) struct Entered<'a> {
+    api: &'a Api,
+    pushed: bool,
+    mode: i32,
+    this_thread: PhantomData<*const ()>,
+}
+
+impl Core {
+    pub(super) fn new(api: Api, forced: &[(&str, bool)]) -> Result<Self> {
+        let mut version = 0;
+        api.check(api.driver_version(&mut version), Operation::Open)?;
+        let version = u32::try_from(version).unwrap_or(0);
+        let subject = Subject { kind: DriverKind::CUDA, version, arch: "" };
+        if quirks::care(&subject, forced).has(Care::REFUSE) {
+            let place = api.path().display();
+            let hint = intern(&format!("{place} is older than CUDA 11.0: install a newer driver"));
+            return Err(
+                Error::new(Kind::DriverTooOld, Operation::Open, hint).native(i64::from(version), "version")
+            );
+        }
+        let mut count = 0;
+        api.check(api.device_count(&mut count), Operation::Open)?;
+        if count < 1 {
+            return Err(api.error(100, Operation::Open));
+        }
+        let devices = (0..count).map(|i| Device::read(&api, version, i, forced)).collect::<Result<_>>()?;
+        Ok(Self { api, version, devices, foreign: Mutex::default() })
+    }
+
+    pub(super) fn device(&self, device: Ordinal, operation: Operation) -> Result<&Device> {
+        let missing = || Error::new(Kind::NoDevice, operation, "no device of that number");
+        self.devices.get(device.0 as usize).ok_or_else(missing)
+    }
+
+    /// What every mapped range is made of: the largest granule of all devices, which is that of each in practice.
+    pub(super) fn granule(&self) -> Granularity {
+        self.devices.iter().map(|d| d.granularity).max().unwrap_or(PLAIN)
+    }
+
+    /// The device's primary context, retained on first use and kept until the driver is dropped.
+    pub(super) fn primary(&self, device: Ordinal, operation: Operation) -> Result<&Arc<Context>> {
+        let device = self.device(device, operation)?;
+        device.primary.get_or_try_init(|| {
+            let mut handle = 0;
+            self.api.check(self.api.primary_retain(&mut handle, device.handle), operation)?;
+            self.furnish(handle, device, operation).inspect_err(|_| {
+                self.log("release the primary context", self.api.primary_release(device.handle));
+            })
+        })
+    }
+
+    /// Makes `context` current until the guard is dropped; nothing is pushed where it is current already.
+    pub(super) fn enter(&self, context: u64, operation: Operation) -> Result<Entered<'_>> {
+        refuse_inside(operation)?;
+        let mut current = 0;
+        self.api.check(self.api.context_current(&mut current), operation)?;
+        let pushed = current != context;
+        if pushed {
+            self.api.check(self.api.context_push(context), operation)?;
+        }
+        // What we do is never meant for a capture unless a capturing stream is named.
+        let mut mode = RELAXED;
+        if self.api.exchange_capture_mode(&mut mode) != SUCCESS {
+            mode = RELAXED;
+        }
+        Ok(Entered { api: &self.api, pushed, mode, this_thread: PhantomData })
+    }
+
+    /// Makes the device's primary context current.
+    pub(super) fn enter_primary(&self, device: Ordinal, operation: Operation) -> Result<Entered<'_>> {
+        let context = self.primary(device, operation)?.handle;
+        self.enter(context, operation)
+    }
+
+    /// The context that `stream` belongs to, which may be a framework's own. The default streams belong to the
+    /// caller's current context where that is one of `device`, else to the primary one.
+    pub(super) fn context_of(
+        &self,
+        stream: Stream,
+        device: Ordinal,
+        operation: Operation,
+    ) -> Result<Arc<Context>> {
+        let primary = self.primary(device, operation)?;
+        let handle = if stream.0 <= LAST_SPECIAL_STREAM {
+            self.current_of(device, operation)?.unwrap_or(primary.handle)
+        } else {
+            self.owner_of(stream, primary.handle, operation)?
+        };
+        if handle == primary.handle {
+            return Ok(primary.clone());
+        }
+        let own = self.devices.iter().filter_map(|d| d.primary.get()).find(|c| c.handle == handle);
+        own.map_or_else(|| self.foreign(handle, operation), |context| Ok(context.clone()))
+    }
+
+    /// The same, refusing a stream of another device.
+    pub(super) fn context_on(
+        &self,
+        stream: Stream,
+        device: Ordinal,
+        operation: Operation,
+    ) -> Result<Arc<Context>> {
+        let context = self.context_of(stream, device, operation)?;
+        if context.device == device {
+            return Ok(context);
+        }
+        Err(Error::new(Kind::InvalidStream, operation, "the stream is another device's"))
+    }
+
+    /// An error where the context no longer works. Makes no call that could wait for running work.
+    pub(super) fn check_health(&self, context: &Context) -> Result<()> {
+        let _entered = self.enter(context.handle, Operation::Timeline)?;
+        // An idle stream may have nothing to tell; one that is given something to do has.
+        let asked = [
+            self.api.stream_query(context.watch),
+            self.api.event_record(context.beat, context.watch),
+            self.api.event_query(context.beat),
+        ];
+        match asked.into_iter().find(|status| !matches!(*status, SUCCESS | NOT_READY)) {
+            None => Ok(()),
+            Some(status) => Err(self.api.error(status, Operation::Timeline)),
+        }
+    }
+
+    /// The contexts of ours that exist by now.
+    pub(super) fn primaries(&self) -> impl Iterator<Item = &Arc<Context>> {
+        self.devices.iter().filter_map(|d| d.primary.get())
+    }
+
+    /// Logs a failed clean-up.
+    pub(super) fn log(&self, what: &str, status: i32) {
+        log_failure(&self.api, what, status);
+    }
+
+    /// The caller's current context where it is one of `device`.
+    fn current_of(&self, device: Ordinal, operation: Operation) -> Result<Option<u64>> {
+        let (mut current, mut of) = (0, -1);
+        self.api.check(self.api.context_current(&mut current), operation)?;
+        if current == 0 || self.api.context_device(&mut of) != SUCCESS {
+            return Ok(None);
+        }
+        Ok((of == self.device(device, operation)?.handle).then_some(current))
+    }
+
+    fn owner_of(&self, stream: Stream, primary: u64, operation: Operation) -> Result<u64> {
+        let mut handle = 0;
+        let mut status = self.api.stream_context(stream.0, &mut handle);
+        if status == 201 {
+            let _entered = self.enter(primary, operation)?;
+            status = self.api.stream_context(stream.0, &mut handle);
+        }
+        self.api.check(status, about_streams(operation))?;
+        Ok(handle)
+    }
+
+    fn foreign(&self, handle: u64, operation: Operation) -> Result<Arc<Context>> {
+        let mut id = 0;
+        if self.api.has_context_ids() {
+            self.api.check(self.api.context_id(handle, &mut id), operation)?;
+        }
+        if let Some(known) = self.foreign_list().get(&(handle, id)) {
+            return Ok(known.clone());
+        }
+        let device = {
+            let _entered = self.enter(handle, operation)?;
+            let mut of = 0;
+            self.api.check(self.api.context_device(&mut of), operation)?;
+            let missing = || Error::new(Kind::NoDevice, operation, "the stream's device is not known");
+            self.devices.iter().find(|d| d.handle == of).ok_or_else(missing)?
+        };
+        let made = self.furnish(handle, device, operation)?;
+        Ok(self.foreign_list().entry((handle, id)).or_insert(made).clone())
+    }
+
+    fn foreign_list(&self) -> std::sync::MutexGuard<'_, HashMap<(u64, u64), Arc<Context>>> {
+        self.foreign.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts into a context what we need there.
+    fn furnish(&self, handle: u64, device: &Device, operation: Operation) -> Result<Arc<Context>> {
+        let _entered = self.enter(handle, operation)?;
+        let (mut watch, mut beat) = (0, 0);
+        self.api.check(self.api.stream_create(&mut watch, NON_BLOCKING), operation)?;
+        self.api.check(self.api.event_create(&mut beat, NO_TIMING), operation).inspect_err(|_| {
+            self.log("destroy a stream", self.api.stream_destroy(watch));
+        })?;
+        let kernels = Kernels::load(&self.api, device.care);
+        Ok(Arc::new(Context { handle, device: device.ordinal, kernels, watch, beat }))
+    }
+}
+
+/// Contexts that are not ours keep what we put there: their owners may have destroyed them by now.
+impl Drop for Core {
+    fn drop(&mut self) {
+        for device in &self.devices {
+            let Some(context) = device.primary.get() else { continue };
+            if let Ok(_entered) = self.enter(context.handle, Operation::Destroy) {
+                if let Some(kernels) = &context.kernels {
+                    self.log("unload the copy kernels", self.api.module_unload(kernels.module));
+                }
+                self.log("destroy an event", self.api.event_destroy(context.beat));
+                self.log("destroy a stream", self.api.stream_destroy(context.watch));
+            }
+            self.log("release the primary context", self.api.primary_release(device.handle));
+        }
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        if self.mode != RELAXED {
+            let mut mode = self.mode;
+            log_failure(self.api, "restore the capture mode", self.api.exchange_capture_mode(&mut mode));
+        }
+        if self.pushed {
+            let mut popped = 0;
+            log_failure(self.api, "restore the current context", self.api.context_pop(&mut popped));
+        }
+    }
+}
+
+fn log_failure(api: &Api, what: &str, status: i32) {
+    // 4: the process ends, and the driver has cleaned up already.
+    if status != SUCCESS && status != 4 {
+        log::warn!("could not {what}: {}", api.error(status, Operation::Destroy));
+    }
+}
+
+/// A bad handle of a stream is a bad stream, also where the call is about something else.
+const fn about_streams(operation: Operation) -> Operation {
+    match operation {
+        Operation::Copy | Operation::Timeline | Operation::Capture | Operation::Launch => operation,
+        _ => Operation::Stream,
+    }
+}

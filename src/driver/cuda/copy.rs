@@ -1,0 +1,235 @@
+//! Many copies in one launch, by the kernel of `copy.cu`.
+
+use super::api::{Api, SUCCESS};
+use super::context::{Context, Core};
+use crate::driver::quirks::Care;
+use crate::driver::{CopySlice, Ordinal, Stream};
+use crate::error::{Error, Kind, Operation, Result};
+use crate::units::ByteSize;
+use std::ffi::{CStr, c_void};
+
+/// For CUDA 11.0 and sm_50 or later.
+const OLD: &CStr = text(concat!(include_str!("copy_old.ptx"), "\0"));
+/// For CUDA 12.1 and sm_70 or later.
+const NEW: &CStr = text(concat!(include_str!("copy_new.ptx"), "\0"));
+
+/// The entries of each text, by how many slices their table holds.
+const OLD_ENTRIES: &[(u32, &CStr)] =
+    &[(8, c"gvmm_copy_8"), (32, c"gvmm_copy_32"), (64, c"gvmm_copy_64"), (170, c"gvmm_copy_170")];
+const NEW_ENTRIES: &[(u32, &CStr)] = &[
+    (8, c"gvmm_copy_8"),
+    (32, c"gvmm_copy_32"),
+    (64, c"gvmm_copy_64"),
+    (170, c"gvmm_copy_170"),
+    (256, c"gvmm_copy_256"),
+    (512, c"gvmm_copy_512"),
+    (1024, c"gvmm_copy_1024"),
+    (1364, c"gvmm_copy_1364"),
+];
+
+/// As in `copy.cu`: threads of a block, and the smallest tile's log2 (16 KiB).
+const THREADS: u32 = 256;
+const TILE_SHIFT: u32 = 14;
+/// Tiles grow rather than pass this number: a tile's number has 24 bits in the table.
+const MOST_TILES: u64 = 1 << 20;
+/// A slice's bytes have 40 bits in the table.
+const MOST_BYTES: u64 = (1 << 40) - 1;
+/// Words of 64 bits before the slices, and of a slice.
+const HEADER: usize = 2;
+const SLICE: usize = 3;
+/// A slice at least that large, with no other, goes to the driver's own copy, which knows the device's engines.
+const LONE: u64 = 4 << 20;
+
+const fn text(text: &str) -> &CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(text) => text,
+        Err(_) => panic!("a PTX text has no zero byte inside"),
+    }
+}
+
+/// The kernels, loaded into one context.
+#[derive(Debug)]
+pub(super) struct Kernels {
+    /// `CUmodule`.
+    pub(super) module: u64,
+    /// `CUfunction`s by the slices that their table holds, smallest first; never empty.
+    entries: Vec<(u32, u64)>,
+}
+
+impl Kernels {
+    /// Loads the better text that the driver takes into the current context, or none.
+    pub(super) fn load(api: &Api, care: Care) -> Option<Self> {
+        let newer = (!care.has(Care::SMALL_PARAMETERS)).then(|| Self::load_text(api, NEW, NEW_ENTRIES));
+        let loaded = newer.flatten().or_else(|| Self::load_text(api, OLD, OLD_ENTRIES));
+        if loaded.is_none() {
+            log::warn!("the copy kernel could not be loaded: slices are copied one by one");
+        }
+        loaded
+    }
+
+    fn load_text(api: &Api, text: &CStr, names: &[(u32, &CStr)]) -> Option<Self> {
+        let mut module = 0;
+        let status = api.module_load(&mut module, text.as_ptr().cast());
+        if status != SUCCESS {
+            log::info!("a copy kernel's text is refused: {}", api.error(status, Operation::Open));
+            return None;
+        }
+        let mut entries = Vec::with_capacity(names.len());
+        for (capacity, name) in names {
+            let mut function = 0;
+            if api.module_function(&mut function, module, name.as_ptr()) != SUCCESS {
+                api.module_unload(module);
+                return None;
+            }
+            entries.push((*capacity, function));
+        }
+        Some(Self { module, entries })
+    }
+
+    /// The most slices of one launch.
+    fn most(&self) -> usize {
+        self.entries.last().map_or(1, |(capacity, _)| *capacity as usize)
+    }
+
+    /// The smallest table that holds `count` slices: its capacity and its function.
+    fn entry(&self, count: usize) -> Option<(usize, u64)> {
+        let fits = |(capacity, _): &&(u32, u64)| *capacity as usize >= count;
+        self.entries.iter().find(fits).map(|(capacity, function)| (*capacity as usize, *function))
+    }
+}
+
+/// A kernel's parameters and its grid.
+struct Table {
+    words: Vec<u64>,
+    tiles: u32,
+}
+
+/// Lays out the table of `slices` (none empty) for a kernel whose table holds `capacity` of them.
+fn lay_out(slices: &[CopySlice], capacity: usize) -> Table {
+    let tiles_at = |shift: u32| slices.iter().map(|s| s.bytes.div_ceil(1 << shift)).sum::<u64>();
+    let mut shift = TILE_SHIFT;
+    while tiles_at(shift) > MOST_TILES.max(slices.len() as u64) {
+        shift += 1;
+    }
+    let mut words = vec![0_u64; HEADER + SLICE * capacity];
+    let mut tile = 0_u64;
+    for (entry, slice) in words[HEADER..].chunks_exact_mut(SLICE).zip(slices) {
+        entry.copy_from_slice(&[slice.dst.get(), slice.src.get(), slice.bytes | tile << 40]);
+        tile += slice.bytes.div_ceil(1 << shift);
+    }
+    words[0] = slices.len() as u64 | u64::from(shift) << 32;
+    words[1] = u64::from(tile == slices.len() as u64);
+    Table { words, tiles: u32::try_from(tile).unwrap_or(u32::MAX) }
+}
+
+/// Refuses a slice that no table can name.
+fn check(slice: &CopySlice) -> Result<()> {
+    let size = ByteSize(slice.bytes);
+    let refuse = |kind, hint| Err(Error::new(kind, Operation::Copy, hint).at(slice.dst, size));
+    if slice.src.checked_add(size).is_none() || slice.dst.checked_add(size).is_none() {
+        return refuse(Kind::OutOfRange, "the slice passes the last address");
+    }
+    if slice.bytes > MOST_BYTES {
+        return refuse(Kind::InvalidSize, "a slice must be below 1 TiB");
+    }
+    Ok(())
+}
+
+impl Core {
+    /// Enqueues all slices, and says in how many launches.
+    pub(super) fn copy(&self, device: Ordinal, stream: Stream, slices: &[CopySlice]) -> Result<u32> {
+        slices.iter().enumerate().try_for_each(|(at, slice)| check(slice).map_err(|e| e.entry(at as u64)))?;
+        let full: Vec<CopySlice>;
+        let slices = if slices.iter().any(|s| s.bytes == 0) {
+            full = slices.iter().copied().filter(|s| s.bytes != 0).collect();
+            &full
+        } else {
+            slices
+        };
+        if slices.is_empty() {
+            return Ok(0);
+        }
+        let context = self.context_on(stream, device, Operation::Copy)?;
+        let _entered = self.enter(context.handle, Operation::Copy)?;
+        self.enqueue(&context, stream, slices)
+    }
+
+    fn enqueue(&self, context: &Context, stream: Stream, slices: &[CopySlice]) -> Result<u32> {
+        let Some(kernels) = &context.kernels else { return self.one_by_one(stream, slices) };
+        let mut launches = 0;
+        for part in slices.chunks(kernels.most()) {
+            match part {
+                [lone] if lone.bytes >= LONE => launches += self.one_by_one(stream, part)?,
+                _ => {
+                    self.launch(kernels, stream, part)?;
+                    launches += 1;
+                }
+            }
+        }
+        Ok(launches)
+    }
+
+    fn launch(&self, kernels: &Kernels, stream: Stream, slices: &[CopySlice]) -> Result<()> {
+        let missing = || Error::new(Kind::Internal, Operation::Copy, "no kernel holds that many slices");
+        let (capacity, function) = kernels.entry(slices.len()).ok_or_else(missing)?;
+        let table = lay_out(slices, capacity);
+        // The driver copies the parameters before it returns, also into a graph.
+        let parameters: [*const c_void; 1] = [table.words.as_ptr().cast()];
+        let (grid, block, none) = (table.tiles, THREADS, std::ptr::null());
+        let status =
+            self.api.launch_kernel(function, grid, 1, 1, block, 1, 1, 0, stream.0, parameters.as_ptr(), none);
+        self.api.check(status, Operation::Copy)
+    }
+
+    fn one_by_one(&self, stream: Stream, slices: &[CopySlice]) -> Result<u32> {
+        for (at, slice) in slices.iter().enumerate() {
+            let status = self.api.copy_async(slice.dst.get(), slice.src.get(), slice.bytes, stream.0);
+            self.api.check(status, Operation::Copy).map_err(|e| e.entry(at as u64))?;
+        }
+        Ok(u32::try_from(slices.len()).unwrap_or(u32::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::DevicePtr;
+
+    fn slice(bytes: u64) -> CopySlice {
+        CopySlice { dst: DevicePtr(0x1000), src: DevicePtr(0x2000), bytes }
+    }
+
+    #[test]
+    fn small_slices_are_a_tile_each_and_found_directly() {
+        let table = lay_out(&[slice(1), slice(16 << 10), slice(4096)], 8);
+        assert_eq!((table.tiles, table.words[1], table.words.len()), (3, 1, 2 + 24));
+        assert_eq!(table.words[0], 3 | 14 << 32);
+        assert_eq!(table.words[2..5], [0x1000, 0x2000, 1]);
+        assert_eq!(table.words[10], 4096 | 2 << 40);
+    }
+
+    #[test]
+    fn large_slices_are_spread_over_tiles() {
+        let table = lay_out(&[slice(4096), slice(1 << 30), slice(1)], 8);
+        assert_eq!((table.tiles, table.words[1]), (65_536 + 2, 0));
+        assert_eq!(table.words[10] >> 40, 65_537);
+        let huge = lay_out(&[slice(MOST_BYTES), slice(MOST_BYTES)], 8);
+        assert!(u64::from(huge.tiles) <= MOST_TILES);
+        assert_eq!(huge.words[4], MOST_BYTES);
+    }
+
+    #[test]
+    fn parameters_stay_below_the_limits() {
+        let bytes = |count: u32| 8 * (HEADER + SLICE * count as usize);
+        assert!(OLD_ENTRIES.iter().all(|(count, _)| bytes(*count) <= 4096));
+        assert!(NEW_ENTRIES.iter().all(|(count, _)| bytes(*count) <= 32_764));
+        for (text, entries) in [(OLD, OLD_ENTRIES), (NEW, NEW_ENTRIES)] {
+            let text = text.to_str().expect("PTX is ASCII");
+            for (count, name) in entries {
+                let name = name.to_str().expect("ASCII");
+                let parameter = format!("{name}_param_0[{}]", bytes(*count));
+                assert!(text.contains(&parameter), "{parameter} is not in the text");
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The CUDA driver on a real GPU: the conformance checks and what only a GPU shows. Without one, each is skipped
+//! visibly; with `GVMM_NO_SKIP=1` that is a failure.
+
+mod cuda_common;
+
+use cuda_common::Bench;
+use gvmm::driver::cuda::CudaDriver;
+use gvmm::driver::{CreateOptions, Driver, Ordinal};
+use gvmm::units::ByteSize;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const SMALL: &[(&str, bool)] = &[("cuda-small-parameters", true)];
+const EVENTS: &[(&str, bool)] = &[("cuda-old-stream-values", true)];
+
+fn no_skip() -> bool {
+    std::env::var_os("GVMM_NO_SKIP").is_some_and(|v| v == "1")
+}
+
+fn skip(reason: &str) {
+    println!("skipped: {reason}");
+    assert!(!no_skip(), "GVMM_NO_SKIP=1 and skipped: {reason}");
+}
+
+/// The driver with quirks forced, or none where there is no GPU.
+fn driver(forced: &[(&str, bool)]) -> Option<CudaDriver> {
+    let path = std::env::var_os("GVMM_CUDA_LIBRARY").map(PathBuf::from);
+    match CudaDriver::with_quirks(path.as_deref(), forced) {
+        Ok(driver) => Some(driver),
+        Err(error) => {
+            skip(&error.to_string());
+            None
+        }
+    }
+}
+
+fn with(forced: &[(&str, bool)], body: impl FnOnce(&Bench)) {
+    if let Some(driver) = driver(forced) {
+        body(&Bench::new(driver));
+    }
+}
+
+#[test]
+fn the_devices_are_described() {
+    let Some(driver) = driver(&[]) else { return };
+    println!("{}: CUDA {}", driver.library().display(), driver.version());
+    for device in (0..driver.device_count()).map(Ordinal) {
+        let info = driver.device_info(device).expect("a device");
+        println!("{device:?}: {} {info:?}", driver.architecture(device).expect("a device"));
+        let memory = driver.memory(device).expect("memory");
+        assert!(memory.free.is_some_and(|free| free <= memory.total && !free.is_zero()));
+    }
+}
+
+/// Whether the driver gives a released handle's number again: then a stale handle of a program's cannot be told
+/// from a new one.
+#[test]
+fn handles_may_come_back() {
+    let Some(driver) = driver(&[]) else { return };
+    let granule = driver.granularity(Ordinal(0), ByteSize(1)).expect("a granule");
+    let mut seen: Vec<u64> = Vec::new();
+    for _ in 0..100 {
+        let block = driver.create(Ordinal(0), granule.size(), CreateOptions::default()).expect("a block");
+        driver.release(block).expect("a block");
+        seen.push(block.0);
+    }
+    println!("handles: {:#x} {:#x} {:#x} ...", seen[0], seen[1], seen[2]);
+    seen.sort_unstable();
+    seen.dedup();
+    println!("100 blocks made one after the other had {} handles", seen.len());
+}
+
+#[test]
+fn the_driver_conforms() {
+    let Some(driver) = driver(&[]) else { return };
+    cuda_common::conforms(driver, (&[], ""));
+}
+
+#[test]
+fn copies_of_every_alignment() {
+    with(&[], cuda_common::copies_of_every_alignment);
+    with(SMALL, cuda_common::copies_of_every_alignment);
+}
+
+#[test]
+fn copies_of_large_slices() {
+    with(&[], cuda_common::copies_of_large_slices);
+    with(SMALL, cuda_common::copies_of_large_slices);
+}
+
+#[test]
+fn copies_share_launches() {
+    with(&[], |bench| cuda_common::copies_share_launches(bench, 1364));
+    with(SMALL, |bench| cuda_common::copies_share_launches(bench, 170));
+}
+
+#[test]
+fn copies_are_captured() {
+    with(&[], cuda_common::copies_are_captured);
+    with(SMALL, cuda_common::copies_are_captured);
+}
+
+#[test]
+fn contexts_are_left_alone() {
+    with(&[], |bench| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| cuda_common::contexts_are_left_alone(bench)).join().expect("the check holds");
+        });
+    });
+}
+
+#[test]
+fn memory_moves_behind_an_address() {
+    with(&[], cuda_common::memory_moves_behind_an_address);
+}
+
+#[test]
+fn blocks_are_shared() {
+    with(&[], cuda_common::blocks_are_shared);
+}
+
+#[test]
+fn foreign_blocks_are_adopted() {
+    with(&[], cuda_common::foreign_blocks_are_adopted);
+}
+
+#[test]
+fn peers_reach_blocks() {
+    with(&[], |bench| {
+        if let Err(reason) = cuda_common::peers_reach_blocks(bench) {
+            println!("skipped: {reason}");
+        }
+    });
+}
+
+#[test]
+fn timelines_order_streams() {
+    with(&[], |bench| cuda_common::timelines_order_streams(bench, true));
+    with(&[], cuda_common::late_waits_are_let_go);
+    with(EVENTS, |bench| cuda_common::timelines_order_streams(bench, false));
+}
+
+#[test]
+fn the_layer_above_works() {
+    with(&[], cuda_common::the_layer_above_works);
+}
+
+/// Runs in a process of its own, which is of no use afterwards.
+#[test]
+#[ignore = "run by `faults_end_waits`"]
+fn fault_child() {
+    with(&[], cuda_common::faults_end_waits);
+}
+
+#[test]
+fn faults_end_waits() {
+    if driver(&[]).is_none() {
+        return;
+    }
+    let this = std::env::current_exe().expect("this program");
+    let arguments = ["--ignored", "--exact", "fault_child", "--nocapture"];
+    let mut child = Command::new(this).args(arguments).spawn().expect("it runs");
+    let start = Instant::now();
+    let status = loop {
+        match child.try_wait().expect("it can be watched") {
+            Some(status) => break status,
+            None if start.elapsed() > Duration::from_secs(60) => {
+                child.kill().expect("it ends");
+                panic!("a wait does not end when the device fails");
+            }
+            None => std::thread::sleep(Duration::from_millis(50)),
+        }
+    };
+    assert!(status.success());
+}

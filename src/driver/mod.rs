@@ -16,10 +16,15 @@
 
 mod books;
 pub mod cuda;
+pub mod hip;
 pub mod host;
 pub mod library;
+mod lines;
 pub mod quirks;
+mod table;
 pub mod testing;
+mod tiles;
+mod timelines;
 
 use crate::config::HostConfig;
 use crate::error::{Error, Kind, Operation, Result};

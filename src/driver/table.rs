@@ -9,7 +9,7 @@ macro_rules! table {
         /// The table of functions.
         #[derive(Debug)]
         pub(super) struct Api {
-            library: $crate::driver::library::Library,
+            pub(super) library: $crate::driver::library::Library,
             $($name: unsafe extern "C" fn($($type),*) -> i32,)*
             $($oname: Option<unsafe extern "C" fn($($otype),*) -> i32>,)*
         }

@@ -175,7 +175,6 @@ table! {
     missing NOT_FOUND;
     required {
         init = c"hipInit" (flags: u32);
-        runtime_version = c"hipRuntimeGetVersion" (version: &mut i32);
         device_count = c"hipGetDeviceCount" (count: &mut i32);
         device_name = c"hipDeviceGetName" (name: *mut u8, capacity: i32, device: i32);
         device_attribute = c"hipDeviceGetAttribute" (value: &mut i32, attribute: i32, device: i32);

@@ -52,6 +52,7 @@ fn source() -> Option<CString> {
 /// What was missing or wrong, for the log.
 pub(super) fn compile(api: &Api, target: &str) -> Result<Vec<u8>, String> {
     let rtc = open(api)?;
+    log::debug!("the copy kernel is compiled by {}", rtc.library.path().display());
     let source = source().ok_or("the kernel's text has lost its marks")?;
     let mut program = 0;
     let none = std::ptr::null();

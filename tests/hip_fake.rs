@@ -60,7 +60,8 @@ fn the_driver_conforms_with_values_in_memory() {
 
 #[test]
 fn the_driver_conforms_without_virtual_memory_and_kernels() {
-    let fake = Fake::build("plain", &[]).set("FAKE_HIP_VMM", 0).set("FAKE_HIP_RTC", 0).set("FAKE_HIP_BATCH", 0);
+    let fake =
+        Fake::build("plain", &[]).set("FAKE_HIP_VMM", 0).set("FAKE_HIP_RTC", 0).set("FAKE_HIP_BATCH", 0);
     let driver = fake.driver();
     let capabilities = driver.device_info(FIRST).expect("a device").capabilities;
     assert!(!capabilities.has(Capabilities::VIRTUAL_MEMORY) && !capabilities.has(Capabilities::JOINT_COPIES));
@@ -77,7 +78,8 @@ fn without_a_compiler_slices_go_in_one_call() {
     let at = driver.allocate(FIRST, ByteSize(4096)).expect("memory");
     fake.write(FIRST, at, &[7; 100]);
     let stream = driver.streams().create(FIRST).expect("a stream");
-    let slice = |i: u64| CopySlice { dst: DevicePtr(at.get() + 200 + i), src: DevicePtr(at.get() + i), bytes: 1 };
+    let slice =
+        |i: u64| CopySlice { dst: DevicePtr(at.get() + 200 + i), src: DevicePtr(at.get() + i), bytes: 1 };
     let slices: Vec<_> = (0..100).map(slice).collect();
     assert_eq!(driver.copy(FIRST, stream, &slices).expect("copied"), 100);
     driver.streams().synchronize(stream).expect("done");
@@ -248,7 +250,10 @@ fn a_frameworks_streams_and_default_streams_work() {
         assert_eq!(fake.read(SECOND, dst, 64), [9; 64]);
     }
     let theirs = fake.stream(FIRST);
-    assert_eq!(kind(driver.copy(SECOND, theirs, &[CopySlice { dst: at, src: at, bytes: 1 }])), Some(Kind::InvalidStream));
+    assert_eq!(
+        kind(driver.copy(SECOND, theirs, &[CopySlice { dst: at, src: at, bytes: 1 }])),
+        Some(Kind::InvalidStream)
+    );
     assert_eq!(kind(driver.is_capturing(FIRST, Stream(0x1234_5678))), Some(Kind::InvalidStream));
     driver.timeline_destroy(timeline).expect("destroyed");
     driver.deallocate(SECOND, at).expect("freed");
@@ -320,7 +325,10 @@ fn foreign_blocks_are_adopted() {
     let double = ByteSize(size.get() * 2);
     assert_eq!(kind(driver.check_native(FIRST, block, double)), Some(Kind::InvalidSize));
     assert_eq!(kind(driver.check_native(SECOND, block, size)), Some(Kind::InvalidHandle));
-    assert_eq!(kind(driver.check_native(FIRST, gvmm::driver::NativeBlock(0), size)), Some(Kind::InvalidHandle));
+    assert_eq!(
+        kind(driver.check_native(FIRST, gvmm::driver::NativeBlock(0), size)),
+        Some(Kind::InvalidHandle)
+    );
     driver.check_native(FIRST, block, size).expect("the right size");
     let range = driver.reserve(FIRST, double, granule(&driver)).expect("a range");
     let part = range.slice(ByteSize::ZERO, size).expect("a part");
@@ -382,9 +390,12 @@ fn a_broken_device_ends_waits() {
     let driver = fake.driver();
     let parts = Parts::new(&driver, 1);
     let dst = driver.allocate(FIRST, ByteSize(256)).expect("memory");
-    let (stream, timeline) =
-        (driver.streams().create(FIRST).expect("a stream"), driver.timeline_create(FIRST).expect("a timeline"));
-    let slices = [64, 0].map(|at| CopySlice { dst: DevicePtr(dst.get() + at), src: parts.range.start(), bytes: 64 });
+    let (stream, timeline) = (
+        driver.streams().create(FIRST).expect("a stream"),
+        driver.timeline_create(FIRST).expect("a timeline"),
+    );
+    let slices =
+        [64, 0].map(|at| CopySlice { dst: DevicePtr(dst.get() + at), src: parts.range.start(), bytes: 64 });
     driver.copy(FIRST, stream, &slices).expect("enqueued");
     let write = driver.timeline_write(stream, timeline, 1);
     let error = write.and_then(|()| driver.timeline_wait(timeline, 1)).expect_err("the copy failed");
@@ -424,7 +435,8 @@ fn the_layer_above_works() {
             assert_eq!(fake.read(FIRST, address(i), 64), [(i as u8 + 5) % 16; 64]);
             assert_eq!(fake.read(SECOND, address(i), 64), [(i as u8 + 5) % 16; 64]);
         }
-        let slice = |i: usize| CopySlice { dst: DevicePtr(address(i).get() + 4096), src: address(i + 8), bytes: 64 };
+        let slice =
+            |i: usize| CopySlice { dst: DevicePtr(address(i).get() + 4096), src: address(i + 8), bytes: 64 };
         assert_eq!(device.shadow_copy(stream, &(0..8).map(slice).collect::<Vec<_>>()).expect("copied"), 1);
         device.forget_stream(stream).expect("forgotten");
         drop((range, blocks));

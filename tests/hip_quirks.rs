@@ -6,7 +6,9 @@ mod hip_common;
 
 use gvmm::driver::hip::{HipDriver, Verdict};
 use gvmm::driver::quirks::{Care, QUIRKS};
-use gvmm::driver::{Access, AccessMode, Capabilities, CopySlice, CreateOptions, Driver, DriverKind, TimelineId};
+use gvmm::driver::{
+    Access, AccessMode, Capabilities, CopySlice, CreateOptions, Driver, DriverKind, TimelineId,
+};
 use gvmm::error::{Error, Kind};
 use gvmm::units::{ByteSize, DevicePtr};
 use hip_common::{FIRST, Fake, Parts, SECOND, copy, granule, kind, line};
@@ -25,8 +27,12 @@ fn is_forced(driver: &HipDriver, name: &str) -> bool {
 fn every_quirk_of_hip_is_shown_here() {
     let this = include_str!("hip_quirks.rs");
     let ours = |q: &&gvmm::driver::quirks::Quirk| q.name.starts_with("hip-");
-    let missing: Vec<_> =
-        QUIRKS.iter().filter(ours).filter(|q| !this.contains(&format!("\"{}\"", q.name))).map(|q| q.name).collect();
+    let missing: Vec<_> = QUIRKS
+        .iter()
+        .filter(ours)
+        .filter(|q| !this.contains(&format!("\"{}\"", q.name)))
+        .map(|q| q.name)
+        .collect();
     assert!(missing.is_empty(), "not shown: {missing:?}");
     assert_eq!(DriverKind::HIP.name(), "hip");
 }
@@ -146,7 +152,9 @@ fn a_set_access_that_fails_is_made_again() {
         let driver = fake.driver();
         let parts = Parts::new(&driver, 3).map(&driver);
         for _ in 0..5 {
-            driver.set_access(parts.range, &[line(FIRST), line(SECOND)]).expect("again, or mapping by mapping");
+            driver
+                .set_access(parts.range, &[line(FIRST), line(SECOND)])
+                .expect("again, or mapping by mapping");
         }
         fake.write(FIRST, parts.parts[2].start(), &[1]);
         parts.end(&driver);
@@ -225,7 +233,8 @@ fn virtual_memory_calls_are_made_one_at_a_time() {
     let fake = Fake::build("calls-race", &[]).with("calls-race");
     hammer(&fake.driver()).expect("one at a time");
     fake.clean();
-    let driver = fake.open(&[("hip-calls-race", false), ("hip-set-access-fails", false)]).expect("the fake opens");
+    let driver =
+        fake.open(&[("hip-calls-race", false), ("hip-set-access-fails", false)]).expect("the fake opens");
     assert_eq!(hammer(&driver).expect_err("they race").native.map(|n| n.code), Some(999));
 }
 
@@ -237,7 +246,10 @@ fn only_virtual_memory_calls_wait_for_an_unmap_that_waits() {
     assert!(is_forced(&driver, "hip-map-waits"));
     let parts = Parts::new(&driver, 1).map(&driver);
     driver.set_access(parts.range, &[line(FIRST), line(SECOND)]).expect("accessible");
-    let (held, free) = (driver.streams().create(SECOND).expect("a stream"), driver.streams().create(FIRST).expect("one more"));
+    let (held, free) = (
+        driver.streams().create(SECOND).expect("a stream"),
+        driver.streams().create(FIRST).expect("one more"),
+    );
     let gate = Arc::new(AtomicBool::new(false));
     let wait = gate.clone();
     let hold = move || {
@@ -370,13 +382,15 @@ fn an_address_that_cannot_be_kept_is_lost_with_a_hint() {
 fn descriptors_child() {
     let on = std::env::var("GVMM_TEST_QUIRK").is_ok_and(|v| v == "on");
     // An option, so that it is compiled apart from what the parent process copies.
-    let fake = Fake::build(if on { "descriptors-on" } else { "descriptors-off" }, &["-DCHILD"]).version(7, 14);
+    let fake =
+        Fake::build(if on { "descriptors-on" } else { "descriptors-off" }, &["-DCHILD"]).version(7, 14);
     let driver = if on { fake.driver() } else { fake.without("hip-descriptors") };
     let limit = libc::rlimit { rlim_cur: 100, rlim_max: 100 };
     // SAFETY: the limit is valid for the call; nothing else runs in this process.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
     let size = granule(&driver).size();
-    let blocks: Vec<_> = (0..200).map_while(|_| driver.create(FIRST, size, CreateOptions::default()).ok()).collect();
+    let blocks: Vec<_> =
+        (0..200).map_while(|_| driver.create(FIRST, size, CreateOptions::default()).ok()).collect();
     let error = driver.create(FIRST, size, CreateOptions::default()).expect_err("no descriptor left");
     let wanted = if on { Kind::OutOfFileDescriptors } else { Kind::OutOfDeviceMemory };
     assert_eq!((error.kind, error.native.map(|n| n.code)), (wanted, Some(2)), "{error}");
@@ -396,9 +410,14 @@ fn the_end_of_descriptors_is_told_from_the_end_of_memory() {
     for quirk in ["on", "off"] {
         let this = std::env::current_exe().expect("this program");
         let arguments = ["--ignored", "--exact", "descriptors_child", "--nocapture"];
-        let output = Command::new(this).args(arguments).env("GVMM_TEST_QUIRK", quirk).output().expect("it runs");
+        let output =
+            Command::new(this).args(arguments).env("GVMM_TEST_QUIRK", quirk).output().expect("it runs");
         let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && text.contains("told apart"), "{text}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success() && text.contains("told apart"),
+            "{text}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
 }
 
@@ -539,8 +558,10 @@ fn graphs_are_not_patched() {
 /// Lets a stream of one device wait for another's value; true where it is let go in time.
 fn across_devices(fake: &Fake, driver: &HipDriver) -> bool {
     let timeline: TimelineId = driver.timeline_create(FIRST).expect("a timeline");
-    let (writer, waiter) =
-        (driver.streams().create(SECOND).expect("a stream"), driver.streams().create(FIRST).expect("a stream"));
+    let (writer, waiter) = (
+        driver.streams().create(SECOND).expect("a stream"),
+        driver.streams().create(FIRST).expect("a stream"),
+    );
     driver.timeline_write(writer, timeline, 1).expect("written");
     driver.stream_wait(waiter, timeline, 1).expect("waits");
     let passed = Arc::new(AtomicBool::new(false));

@@ -1,12 +1,13 @@
 //! The fake HIP library, and a driver over it, for the tests of the HIP driver.
-#![allow(unsafe_code, reason = "calls the library as a framework in the same process would, and the fake's own")]
+#![allow(
+    unsafe_code,
+    reason = "calls the library as a framework in the same process would, and the fake's own"
+)]
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use gvmm::driver::hip::HipDriver;
 use gvmm::driver::testing::conformance::{self, Outcome};
-use gvmm::driver::{
-    Access, AccessMode, CopySlice, CreateOptions, Driver, NativeBlock, Ordinal, Stream,
-};
+use gvmm::driver::{Access, AccessMode, CopySlice, CreateOptions, Driver, NativeBlock, Ordinal, Stream};
 use gvmm::error::{Error, Kind};
 use gvmm::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -215,8 +216,7 @@ impl Parts {
     pub(crate) fn new(driver: &dyn Driver, count: u64) -> Self {
         let granule = granule(driver);
         let size = granule.size();
-        let range =
-            driver.reserve(FIRST, ByteSize(size.get() * count), granule).expect("a range");
+        let range = driver.reserve(FIRST, ByteSize(size.get() * count), granule).expect("a range");
         let part = |i| range.slice(ByteSize(i * size.get()), size).expect("a part");
         let block = |_| driver.create(FIRST, size, CreateOptions::default()).expect("a block");
         Self { range, parts: (0..count).map(part).collect(), blocks: (0..count).map(block).collect() }

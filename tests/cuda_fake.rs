@@ -11,7 +11,7 @@ use gvmm::units::{ByteSize, Granularity};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Once};
+use std::sync::Once;
 
 /// A fake library of a test's own, with its own state.
 struct Fake {
@@ -90,6 +90,7 @@ impl Fake {
 /// What timelines of events cannot do.
 const EVENTS: (&[&str], &str) = (
     &[
+        "a stream waits for another one's value",
         "a stream that waits holds up no other",
         "one value lets several streams go",
         "a timeline with a pending write is in use",
@@ -104,12 +105,11 @@ fn on_a_fresh_thread(body: impl FnOnce() + Send) {
 #[test]
 fn the_driver_conforms() {
     let fake = Fake::build("conforms", &[]);
-    let driver: Arc<dyn Driver> = Arc::new(fake.open().expect("the fake opens"));
+    let driver = fake.open().expect("the fake opens");
     let info = driver.device_info(Ordinal(1)).expect("a device");
     assert!(info.capabilities.has(Capabilities::JOINT_COPIES.with(Capabilities::VIRTUAL_MEMORY)));
     assert_eq!(info.bandwidth, 2 * 3_201_000_000 * 768);
-    cuda_common::conforms(&driver, (&[], ""));
-    drop(driver);
+    cuda_common::conforms(driver, (&[], ""));
     fake.clean();
 }
 
@@ -117,20 +117,18 @@ fn the_driver_conforms() {
 fn the_driver_conforms_without_what_older_ones_lack() {
     let fake = Fake::build("older", &["-DcuStreamWriteValue64_v2=hidden"]);
     let fake = fake.set("FAKE_CUDA_VERSION", 11_040).set("FAKE_CUDA_SM", 61).set("FAKE_CUDA_DEVICES", 1);
-    let driver: Arc<dyn Driver> = Arc::new(fake.open().expect("the fake opens"));
-    cuda_common::conforms(&driver, EVENTS);
-    drop(driver);
+    let driver = fake.open().expect("the fake opens");
+    cuda_common::conforms(driver, EVENTS);
     fake.clean();
 }
 
 #[test]
 fn the_driver_conforms_without_virtual_memory_and_kernels() {
     let fake = Fake::build("plain", &[]).set("FAKE_CUDA_VMM", 0).set("FAKE_CUDA_PTX", 0);
-    let driver: Arc<dyn Driver> = Arc::new(fake.open().expect("the fake opens"));
+    let driver = fake.open().expect("the fake opens");
     let capabilities = driver.device_info(Ordinal(0)).expect("a device").capabilities;
     assert!(!capabilities.has(Capabilities::VIRTUAL_MEMORY) && !capabilities.has(Capabilities::JOINT_COPIES));
-    cuda_common::conforms(&driver, (&[], ""));
-    drop(driver);
+    cuda_common::conforms(driver, (&[], ""));
     fake.clean();
 }
 

@@ -3,7 +3,7 @@
 use crate::driver::{NativeBlock, Ordinal};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A block that we made, imported or were shown.
@@ -34,6 +34,31 @@ struct State {
     mappings: BTreeMap<DevicePtr, Mapping>,
     blocks: HashMap<u64, Block>,
     allocations: HashMap<DevicePtr, Ordinal>,
+    released: Released,
+}
+
+/// The handles of the last releases, while the driver has not given them to us again: a driver may crash when it
+/// is asked about one.
+#[derive(Debug, Default)]
+struct Released {
+    /// Oldest first; a handle may be in it more than once.
+    order: VecDeque<u64>,
+    known: HashSet<u64>,
+}
+
+impl Released {
+    /// How many releases are remembered: about 2 MiB at most.
+    const MOST: usize = 1 << 16;
+
+    fn add(&mut self, handle: u64) {
+        if self.order.len() == Self::MOST
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+        self.order.push_back(handle);
+        self.known.insert(handle);
+    }
 }
 
 /// The books of one driver.
@@ -92,6 +117,7 @@ impl Books {
     /// Books a block; one whose handle is there already is owed one release more.
     pub(in crate::driver) fn add_block(&self, handle: u64, block: Block) {
         let mut state = self.state();
+        state.released.known.remove(&handle);
         let entry = state.blocks.entry(handle).or_insert(Block { references: 0, ..block });
         (entry.size, entry.device, entry.exportable) = (block.size, block.device, block.exportable);
         entry.references += block.references;
@@ -112,8 +138,14 @@ impl Books {
         entry.references = entry.references.saturating_sub(1);
         if entry.references == 0 {
             state.blocks.remove(&block.0);
+            state.released.add(block.0);
         }
         Ok(taken)
+    }
+
+    /// True for a handle that we released and were not given again since, as far as the memory of that goes.
+    pub(in crate::driver) fn was_released(&self, block: NativeBlock) -> bool {
+        self.state().released.known.contains(&block.0)
     }
 
     /// Checks a map and books it as under way; gives the block's device.
@@ -318,5 +350,25 @@ mod tests {
         books.take_block(NativeBlock(7)).expect("the first");
         books.take_block(NativeBlock(7)).expect("the second");
         assert_eq!(kind(books.take_block(NativeBlock(7))), Some(Kind::InvalidHandle));
+    }
+
+    #[test]
+    fn released_handles_are_remembered_until_they_come_back() {
+        let books = books();
+        let block = Block { size: ByteSize(2 * G), device: Ordinal(0), references: 1, exportable: false };
+        assert!(!books.was_released(NativeBlock(7)));
+        books.take_block(NativeBlock(7)).expect("a block");
+        assert!(books.was_released(NativeBlock(7)));
+        books.add_block(7, block);
+        assert!(!books.was_released(NativeBlock(7)));
+        for handle in 100..100 + 2 * Released::MOST as u64 {
+            books.add_block(handle, block);
+            books.take_block(NativeBlock(handle)).expect("a block");
+        }
+        let state = books.state();
+        assert_eq!(
+            (state.released.order.len(), state.released.known.len()),
+            (Released::MOST, Released::MOST)
+        );
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! No lock is held across a driver call: a mapping is booked as busy before its call and settled after it.
 
-use super::api::{AccessDesc, Location, ON_DEVICE, SUCCESS};
+use super::api::{AccessDesc, Location, ON_DEVICE, SUCCESS, Status};
 use super::context::Core;
 use super::device::Device;
 use crate::driver::books::{Block, Books};
@@ -11,6 +11,12 @@ use crate::driver::library::intern;
 use crate::driver::{Access, AccessMode, CreateOptions, MemoryInfo, NativeBlock, Ordinal, unsupported};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
+
+/// More than the device has is out of memory, also where the driver calls it an invalid value (1).
+fn beyond(status: Status, size: ByteSize, device: &Device) -> Status {
+    const OUT_OF_MEMORY: Status = 2;
+    if status == 1 && size > device.total { OUT_OF_MEMORY } else { status }
+}
 
 impl Core {
     fn virtual_memory(&self, device: Ordinal, operation: Operation) -> Result<&Device> {
@@ -105,6 +111,7 @@ impl Core {
         if found.rdma && matches!(status, 1 | 800 | 801) {
             status = make(&mut handle, false);
         }
+        let status = beyond(status, size, found);
         self.api.check(status, Operation::Create).map_err(|e| e.of(size))?;
         books.add_block(handle, Block { size, device, references: 1, exportable: options.exportable });
         Ok(NativeBlock(handle))
@@ -201,13 +208,13 @@ impl Core {
     }
 
     pub(super) fn allocate(&self, books: &Books, device: Ordinal, size: ByteSize) -> Result<DevicePtr> {
-        self.device(device, Operation::Allocate)?;
+        let found = self.device(device, Operation::Allocate)?;
         if size.is_zero() {
             return Err(Error::new(Kind::InvalidSize, Operation::Allocate, "0 bytes"));
         }
         let _entered = self.enter_primary(device, Operation::Allocate)?;
         let mut address = 0;
-        let status = self.api.memory_alloc(&mut address, size.get());
+        let status = beyond(self.api.memory_alloc(&mut address, size.get()), size, found);
         self.api.check(status, Operation::Allocate).map_err(|e| e.of(size))?;
         books.add_allocation(DevicePtr(address), device);
         Ok(DevicePtr(address))

@@ -50,6 +50,9 @@ impl Core {
     }
 
     /// Checks a handle from outside, and books it so that it can be mapped.
+    ///
+    /// A number that never was a handle, or whose block its maker has released, cannot be told from a handle: the
+    /// driver looks behind it, and may crash. What we released ourselves is remembered, and refused without asking.
     pub(super) fn check_native(
         &self,
         books: &Books,
@@ -58,11 +61,14 @@ impl Core {
         size: ByteSize,
     ) -> Result<()> {
         let _entered = self.enter_primary(device, Operation::Query)?;
-        if let Ok(known) = books.block(block, Operation::Query) {
-            return same(known, device, size);
+        match books.block(block, Operation::Query) {
+            // A block that was only shown to us may be gone, and its handle another block's by now.
+            Ok(known) if known.references > 0 => return same(known, device, size),
+            _ => {}
         }
-        if block.0 == 0 {
-            return Err(Error::new(Kind::InvalidHandle, Operation::Query, "0 is no block"));
+        if block.0 == 0 || books.was_released(block) {
+            let hint = if block.0 == 0 { "0 is no block" } else { "the block was released" };
+            return Err(Error::new(Kind::InvalidHandle, Operation::Query, hint));
         }
         self.probe(device, block.0, size, Operation::Query)?;
         let exportable = self.properties_of(block.0, Operation::Query)?.handle_types & POSIX_FD != 0;

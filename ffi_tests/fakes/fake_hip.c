@@ -52,6 +52,8 @@ static struct { const char *name; U count; } counts[128];
 static struct { char name[64]; U nth; R status; } rule;
 static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER;
 
+static __thread R kept; /* the thread's last error, for whoever asks */
+
 static R enter(const char *name) {
     R status = OK;
     pthread_mutex_lock(&count_lock);
@@ -61,8 +63,11 @@ static R enter(const char *name) {
     }
     if (rule.nth && strcmp(rule.name, name) == 0 && --rule.nth == 0) status = rule.status;
     pthread_mutex_unlock(&count_lock);
+    if (status) kept = status;
     return status;
 }
+API R hipPeekAtLastError(void) { return kept; }
+API R hipGetLastError(void) { R status = kept; kept = OK; return status; }
 static __thread int inside; /* a host function runs on this thread */
 #define ENTER() do { R s_ = enter(__func__); if (s_) return s_; if (!inited) return breach(NOT_INIT, __func__); \
     if (inside) return breach(UNKNOWN, "a call from a host function"); } while (0)
@@ -670,6 +675,15 @@ API R hipMemSetAccess(U at, size_t size, const Access *list, size_t count) {
     /* Nothing there at all: a map that failed silently is found out like this. */
     return status;
 }
+API R hipMemGetAccess(U *flags, const int32_t *location, U at) {
+    ENTER();
+    R status = INVALID;
+    pthread_mutex_lock(&big);
+    int m = map_at(at);
+    if (m >= 0 && location[0] == 1) { *flags = maps[m].access[location[1]]; status = OK; }
+    pthread_mutex_unlock(&big);
+    return status;
+}
 API R hipMemGetAddressRange(U *base, size_t *size, U at) {
     ENTER();
     R status = NOT_FOUND;
@@ -762,12 +776,12 @@ API R hipStreamQuery(U h) {
     pthread_mutex_lock(&s->lock);
     int busy = s->finished < s->entered;
     pthread_mutex_unlock(&s->lock);
-    return busy ? NOT_READY : OK;
+    return busy ? kept = NOT_READY : OK;
 }
 API R hipStreamGetDevice(U h, int *d) {
     ENTER();
     Stream *s = stream_at(h);
-    if (!s) return DESTROYED;
+    if (!s) return kept = DESTROYED;
     *d = s->device;
     return OK;
 }
@@ -814,7 +828,7 @@ API R hipEventRecord(Event *e, U h) {
     if (e->device != s->device) return breach(BAD_HANDLE, "an event of another device");
     return put(s, (Op){.kind = RECORD, .event = e, .a = ++e->recorded}, 1);
 }
-API R hipEventQuery(Event *e) { ENTER(); NEED_DEV(); UNSAFE_IN_CAPTURE(); if (e->magic != event_magic) return breach(BAD_HANDLE, __func__); return e->done == e->recorded ? OK : NOT_READY; }
+API R hipEventQuery(Event *e) { ENTER(); NEED_DEV(); UNSAFE_IN_CAPTURE(); if (e->magic != event_magic) return breach(BAD_HANDLE, __func__); return e->done == e->recorded ? OK : (kept = NOT_READY); }
 API R hipEventDestroy(Event *e) { ENTER(); if (e->magic != event_magic) return breach(BAD_HANDLE, __func__); return OK; /* the struct stays: a stream may still wait for it */ }
 API R hipStreamWaitEvent(U h, Event *e, unsigned flags) { ENTER(); (void)flags; STREAM(s, h); HERE(s); return put(s, (Op){.kind = WAIT_EVENT, .event = e, .a = e->recorded}, 1); }
 API R hipStreamWriteValue64(U h, U at, U value, unsigned flags) {

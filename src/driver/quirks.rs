@@ -65,8 +65,13 @@ impl Care {
     /// Ask for attributes, never for structs whose layout changed between releases.
     pub const NO_STRUCTS: Self = Self(1 << 22);
     /// What our own rules take care of on every driver, switched on or not.
-    pub const ALWAYS: Self =
-        Self(Self::UNMAP_EACH.0 | Self::UNMAP_ONCE.0 | Self::KNOWN_ONLY.0 | Self::WAIT_FIRST.0 | Self::NO_STRUCTS.0);
+    pub const ALWAYS: Self = Self(
+        Self::UNMAP_EACH.0
+            | Self::UNMAP_ONCE.0
+            | Self::KNOWN_ONLY.0
+            | Self::WAIT_FIRST.0
+            | Self::NO_STRUCTS.0,
+    );
 
     /// True where every bit of `wanted` is there.
     pub const fn has(self, wanted: Self) -> bool {
@@ -306,20 +311,45 @@ mod tests {
     #[test]
     fn hip_versions_and_architectures_choose_their_care() {
         assert!(of_hip(5, 7, "gfx90a").has(Care::REFUSE) && !of_hip(6, 0, "gfx90a").has(Care::REFUSE));
-        assert!(of_hip(6, 4, "gfx942").has(Care::MAP_UNTRUSTED) && of_hip(6, 4, "gfx942").has(Care::UNMAP_EACH));
-        assert!(!of_hip(7, 14, "gfx942").has(Care::MAP_UNTRUSTED) && !of_hip(7, 14, "gfx942").has(Care::ONE_DEVICE));
-        assert!(of_hip(7, 0, "gfx942").has(Care::IMPORT_POINTER) && !of_hip(7, 1, "gfx942").has(Care::IMPORT_POINTER));
-        assert!(of_hip(7, 2, "gfx942").has(Care::HOST_ACCESS) && !of_hip(7, 1, "gfx942").has(Care::HOST_ACCESS));
-        assert!(of_hip(7, 2, "gfx950").has(Care::CHECK_GRAPH) && !of_hip(7, 2, "gfx942").has(Care::CHECK_GRAPH));
-        assert!(!of_hip(7, 14, "gfx950").has(Care::CHECK_GRAPH) && !of_hip(7, 1, "gfx950").has(Care::CHECK_GRAPH));
-        assert!(of_hip(7, 14, "gfx1201").has(Care::CHECK_FRESH) && !of_hip(7, 14, "gfx1200").has(Care::CHECK_FRESH));
+        assert!(
+            of_hip(6, 4, "gfx942").has(Care::MAP_UNTRUSTED) && of_hip(6, 4, "gfx942").has(Care::UNMAP_EACH)
+        );
+        assert!(
+            !of_hip(7, 14, "gfx942").has(Care::MAP_UNTRUSTED)
+                && !of_hip(7, 14, "gfx942").has(Care::ONE_DEVICE)
+        );
+        assert!(
+            of_hip(7, 0, "gfx942").has(Care::IMPORT_POINTER)
+                && !of_hip(7, 1, "gfx942").has(Care::IMPORT_POINTER)
+        );
+        assert!(
+            of_hip(7, 2, "gfx942").has(Care::HOST_ACCESS) && !of_hip(7, 1, "gfx942").has(Care::HOST_ACCESS)
+        );
+        assert!(
+            of_hip(7, 2, "gfx950").has(Care::CHECK_GRAPH) && !of_hip(7, 2, "gfx942").has(Care::CHECK_GRAPH)
+        );
+        assert!(
+            !of_hip(7, 14, "gfx950").has(Care::CHECK_GRAPH) && !of_hip(7, 1, "gfx950").has(Care::CHECK_GRAPH)
+        );
+        assert!(
+            of_hip(7, 14, "gfx1201").has(Care::CHECK_FRESH)
+                && !of_hip(7, 14, "gfx1200").has(Care::CHECK_FRESH)
+        );
         assert!(of_hip(7, 14, "gfx942").has(Care::COUNT_DESCRIPTORS));
     }
 
     #[test]
     fn no_quirk_is_of_two_vendors() {
         for quirk in QUIRKS {
-            let versions = [1, 10_020, 12_000, hip_version(5, 7), hip_version(6, 4), hip_version(7, 2), hip_version(7, 14)];
+            let versions = [
+                1,
+                10_020,
+                12_000,
+                hip_version(5, 7),
+                hip_version(6, 4),
+                hip_version(7, 2),
+                hip_version(7, 14),
+            ];
             let archs = ["", "sm_61", "sm_90", "gfx942", "gfx950", "gfx1201"];
             let kinds = [DriverKind::CUDA, DriverKind::HIP, DriverKind::LEVEL_ZERO, DriverKind::HOST];
             let touched = kinds.into_iter().filter(|&kind| {

@@ -14,6 +14,14 @@ macro_rules! table {
             $($oname: Option<unsafe extern "C" fn($($otype),*) -> i32>,)*
         }
 
+        /// Each function's name, and the sizes of what it takes, for comparison with the vendor's own declarations.
+        #[cfg(any(test, feature = "hip-runtime-sys"))]
+        #[allow(dead_code, clippy::allow_attributes, reason = "not every table has an oracle")]
+        pub(super) const SIGNATURES: &[(&std::ffi::CStr, &[usize])] = &[
+            $(($symbol, &[$(size_of::<$type>()),*]),)*
+            $(($osymbol, &[$(size_of::<$otype>()),*]),)*
+        ];
+
         impl Api {
             /// Looks every symbol up. A required one that is missing makes the library useless: its name is given.
             pub(super) fn load(library: $crate::driver::library::Library) -> Result<Self, &'static std::ffi::CStr> {

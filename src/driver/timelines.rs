@@ -198,7 +198,11 @@ impl<P: Clone + PartialEq> Timelines<P> {
         by_id.get(&id.0).cloned().ok_or_else(unknown)
     }
 
-    pub(in crate::driver) fn create(&self, clock: &impl Clock<Place = P>, device: Ordinal) -> Result<TimelineId> {
+    pub(in crate::driver) fn create(
+        &self,
+        clock: &impl Clock<Place = P>,
+        device: Ordinal,
+    ) -> Result<TimelineId> {
         let values = clock.has_values(device)?;
         let store = if values { self.value(clock, device)? } else { Store::Events(Mutex::default()) };
         let (enqueued, waiting, places) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::default());
@@ -257,7 +261,13 @@ impl<P: Clone + PartialEq> Timelines<P> {
         Ok(())
     }
 
-    pub(in crate::driver) fn write(&self, clock: &impl Clock<Place = P>, stream: Stream, id: TimelineId, value: u64) -> Result<()> {
+    pub(in crate::driver) fn write(
+        &self,
+        clock: &impl Clock<Place = P>,
+        stream: Stream,
+        id: TimelineId,
+        value: u64,
+    ) -> Result<()> {
         let timeline = self.find(id)?;
         let place = clock.place_of(stream, timeline.device, Operation::Timeline)?;
         let _entered = clock.enter(&place, Operation::Timeline)?;
@@ -270,7 +280,7 @@ impl<P: Clone + PartialEq> Timelines<P> {
             Store::Events(events) => {
                 let mut events = lock(events);
                 events.pending.push_back((value, clock.event(stream.0)?));
-            },
+            }
         }
         timeline.met(&place);
         timeline.enqueued.fetch_max(value, Ordering::AcqRel);
@@ -281,7 +291,12 @@ impl<P: Clone + PartialEq> Timelines<P> {
         self.find(id)?.read(clock)
     }
 
-    pub(in crate::driver) fn wait(&self, clock: &impl Clock<Place = P>, id: TimelineId, value: u64) -> Result<()> {
+    pub(in crate::driver) fn wait(
+        &self,
+        clock: &impl Clock<Place = P>,
+        id: TimelineId,
+        value: u64,
+    ) -> Result<()> {
         let timeline = self.find(id)?;
         timeline.waiting.fetch_add(1, Ordering::AcqRel);
         let result = timeline.wait(clock, value);
@@ -291,7 +306,13 @@ impl<P: Clone + PartialEq> Timelines<P> {
 
     /// Where streams share a queue of the device (there are 8 by default), a wait that comes before its write can
     /// hold that write up for ever. Enqueue the write first.
-    pub(in crate::driver) fn stream_wait(&self, clock: &impl Clock<Place = P>, stream: Stream, id: TimelineId, value: u64) -> Result<()> {
+    pub(in crate::driver) fn stream_wait(
+        &self,
+        clock: &impl Clock<Place = P>,
+        stream: Stream,
+        id: TimelineId,
+        value: u64,
+    ) -> Result<()> {
         let timeline = self.find(id)?;
         let place = clock.place_of(stream, timeline.device, Operation::Timeline)?;
         let _entered = clock.enter(&place, Operation::Timeline)?;

@@ -6,7 +6,7 @@
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use gvmm::driver::hip::HipDriver;
-use gvmm::driver::testing::conformance::{self, Outcome};
+use gvmm::driver::testing::conformance::{self, Outcome, Staged};
 use gvmm::driver::{Access, AccessMode, CopySlice, CreateOptions, Driver, NativeBlock, Ordinal, Stream};
 use gvmm::error::{Error, Kind};
 use gvmm::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
@@ -22,6 +22,7 @@ pub(crate) const RW: AccessMode = AccessMode::READ_WRITE;
 /// What timelines of events cannot do.
 pub(crate) const EVENTS: (&[&str], &str) = (
     &[
+        "a stream waits for another one's value",
         "a stream that waits holds up no other",
         "one value lets several streams go",
         "a timeline with a pending write is in use",
@@ -254,14 +255,38 @@ pub(crate) fn copy(driver: &dyn Driver, device: Ordinal, dst: DevicePtr, src: De
     driver.streams().destroy(stream).expect("destroyed");
 }
 
+/// Bytes by the vendor's own copies, and access as the vendor's library knows it.
+fn staged(library: &Path) -> Staged {
+    let fake = Arc::new(Fake { handle: open(library), path: library.to_owned() });
+    let (reader, asker) = (fake.clone(), fake.clone());
+    let write = move |device: Ordinal, to: DevicePtr, bytes: &[u8]| {
+        fake.write(device, to, bytes);
+        true
+    };
+    let read = move |device: Ordinal, from: DevicePtr, bytes: &mut [u8]| {
+        bytes.copy_from_slice(&reader.read(device, from, bytes.len()));
+        true
+    };
+    let access = move |device: Ordinal, at: DevicePtr| {
+        // hipMemLocation: on a device (1), its number.
+        let (mut flags, location) = (0_u64, [1_u32, device.0]);
+        let words = [&raw mut flags as u64, location.as_ptr() as u64, at.get(), 0];
+        let status = asker.call("hipMemGetAccess", words);
+        (status == 0 && flags & 1 != 0, status == 0 && flags & 2 != 0)
+    };
+    Staged { write: Arc::new(write), read: Arc::new(read), access: Arc::new(access) }
+}
+
 /// Makes every conformance check on every device. Those in `lacking` must fail for the reason given.
 pub(crate) fn conforms(driver: HipDriver, lacking: (&[&str], &str)) {
+    let staged = staged(driver.library());
     let driver: Arc<dyn Driver> = Arc::new(driver);
     let mut failed = Vec::new();
     for device in (0..driver.device_count()).map(Ordinal) {
         let mut passed = 0;
-        for (name, outcome) in conformance::run(&driver, device) {
-            match outcome {
+        for check in conformance::checks() {
+            let name = check.name;
+            match check.run_staged(&driver, device, Some(&staged)) {
                 Outcome::Passed => passed += 1,
                 Outcome::Skipped(reason) => println!("skipped: {name}: {reason}"),
                 Outcome::Failed(mismatch) if lacking.0.contains(&name) => {

@@ -1,7 +1,7 @@
 //! Access to mappings. HIP's set-access fails in several ways; each has its answer here, and in the end either all
 //! of it holds or what was granted before.
 
-use super::api::{AccessDesc, Location, ON_DEVICE, SUCCESS, Status, number};
+use super::api::{AccessDesc, Location, SUCCESS, Status, number};
 use super::context::Core;
 use super::device::Device;
 use super::holds::{Held, runs};
@@ -10,7 +10,7 @@ use crate::driver::library::intern;
 use crate::driver::quirks::Care;
 use crate::driver::{Access, AccessMode, Ordinal, unsupported};
 use crate::error::{Error, Kind, Operation, Result};
-use crate::units::{ByteSize, DeviceRange};
+use crate::units::DeviceRange;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -21,6 +21,8 @@ const REST: Duration = Duration::from_micros(100);
 /// Neighbouring mappings that are granted the same in one call.
 struct Group {
     range: DeviceRange,
+    /// The device of all their blocks.
+    owner: Ordinal,
     held: Vec<Held>,
     list: Vec<AccessDesc>,
 }
@@ -63,8 +65,9 @@ impl Core {
                 held.push(next);
             }
             let list = self.list(self.device(owner, Operation::SetAccess)?, flags, access)?;
-            if !list.is_empty() {
-                groups.extend(runs(&held).into_iter().map(|range| Group { range, held: held.clone(), list: list.clone() }));
+            // One run by the way it was gathered.
+            if let (false, [range]) = (list.is_empty(), runs(&held).as_slice()) {
+                groups.push(Group { range: *range, owner, held, list });
             }
         }
         Ok(groups)
@@ -113,17 +116,17 @@ impl Core {
 
     fn grant_all(&self, groups: &[Group]) -> Result<()> {
         for (at, group) in groups.iter().enumerate() {
-            let owner = group.held.first().map_or(Ordinal(0), |h| h.owner);
-            if let Err(status) = self.grant(owner, group) {
-                groups[..=at].iter().for_each(|done| self.restore(owner, done));
-                return Err(self.refusal(owner, group, status));
+            if let Err(status) = self.grant(group) {
+                groups[..=at].iter().for_each(|done| self.restore(done));
+                return Err(self.refusal(group, status));
             }
         }
         Ok(())
     }
 
     /// One call; then, where HIP needs it, again; mapping by mapping; and with all that is mapped.
-    fn grant(&self, owner: Ordinal, group: &Group) -> std::result::Result<(), Status> {
+    fn grant(&self, group: &Group) -> std::result::Result<(), Status> {
+        let owner = group.owner;
         let status = match self.attempt(owner, group.range, &group.list) {
             Ok(()) => return Ok(()),
             Err(status) => status,
@@ -135,11 +138,16 @@ impl Core {
                 return Ok(());
             }
         }
-        if care.has(Care::ACCESS_WHOLE) && self.attempt_whole(owner, group) { Ok(()) } else { Err(status) }
+        if care.has(Care::ACCESS_WHOLE) && self.attempt_whole(group) { Ok(()) } else { Err(status) }
     }
 
     /// A few tries; where the host was named and it does not work, a few without the host.
-    fn attempt(&self, owner: Ordinal, range: DeviceRange, list: &[AccessDesc]) -> std::result::Result<(), Status> {
+    fn attempt(
+        &self,
+        owner: Ordinal,
+        range: DeviceRange,
+        list: &[AccessDesc],
+    ) -> std::result::Result<(), Status> {
         let status = match self.call(owner, range, list) {
             Ok(()) => return Ok(()),
             Err(status) => status,
@@ -149,12 +157,21 @@ impl Core {
         if let Ok(device) = self.device(owner, Operation::SetAccess)
             && !device.host_refused.swap(true, Ordering::Relaxed)
         {
-            log::warn!("HIP refuses the host access to memory of device {}: {}", owner.0, super::NOT_FOR_HOST);
+            log::warn!(
+                "HIP refuses the host access to memory of device {}: {}",
+                owner.0,
+                super::NOT_FOR_HOST
+            );
         }
         Ok(())
     }
 
-    fn call(&self, owner: Ordinal, range: DeviceRange, list: &[AccessDesc]) -> std::result::Result<(), Status> {
+    fn call(
+        &self,
+        owner: Ordinal,
+        range: DeviceRange,
+        list: &[AccessDesc],
+    ) -> std::result::Result<(), Status> {
         let care = self.care_of(owner);
         let tries = if care.has(Care::ACCESS_RETRY) { TRIES } else { 1 };
         let (address, bytes, count) = (range.start().get(), range.size().get(), list.len() as u64);
@@ -180,22 +197,27 @@ impl Core {
     }
 
     /// Grants all that is mapped from the reservation's start on, where that gives nobody else anything new.
-    fn attempt_whole(&self, owner: Ordinal, group: &Group) -> bool {
+    fn attempt_whole(&self, group: &Group) -> bool {
+        let owner = group.owner;
         let Some(room) = self.holds.room_of(group.range) else { return false };
         let all = self.holds.within(room.range);
-        let Some(whole) = runs(&all).into_iter().find(|run| run.start() == room.range.start()) else { return false };
+        let Some(whole) = runs(&all).into_iter().find(|run| run.start() == room.range.start()) else {
+            return false;
+        };
         if !whole.contains_range(group.range) || whole == group.range {
             return false;
         }
-        let others = all.iter().filter(|h| whole.contains_range(h.range) && !group.range.contains_range(h.range));
+        let others =
+            all.iter().filter(|h| whole.contains_range(h.range) && !group.range.contains_range(h.range));
         let mut same = others.map(|held| {
-            held.owner == owner && (!held.proven || group.list.iter().all(|line| held.flags_of(line) == line.flags))
+            held.owner == owner
+                && (!held.proven || group.list.iter().all(|line| held.flags_of(line) == line.flags))
         });
         same.all(|same| same) && self.attempt(owner, whole, &group.list).is_ok()
     }
 
     /// Gives back what was granted before a call that failed half way.
-    fn restore(&self, owner: Ordinal, group: &Group) {
+    fn restore(&self, group: &Group) {
         for before in &group.held {
             let now = self.holds.get(before.range);
             if now.as_ref().is_none_or(|now| now.granted == before.granted) {
@@ -203,7 +225,7 @@ impl Core {
             }
             let old = |line: &AccessDesc| AccessDesc { flags: before.flags_of(line), ..*line };
             let list: Vec<_> = group.list.iter().map(old).collect();
-            if let Err(status) = self.attempt(owner, before.range, &list) {
+            if let Err(status) = self.attempt(group.owner, before.range, &list) {
                 self.log_status("restore access", status);
             }
         }
@@ -211,7 +233,8 @@ impl Core {
 
     /// The failure of a group. Where a map may have failed silently, it has: HIP is told to forget it, and the
     /// mapping is one in our books only, until it is unmapped there.
-    fn refusal(&self, owner: Ordinal, group: &Group, status: Status) -> Error {
+    fn refusal(&self, group: &Group, status: Status) -> Error {
+        let owner = group.owner;
         let error = self.api.error(status, Operation::SetAccess);
         if !self.care_of(owner).has(Care::MAP_UNTRUSTED) {
             return error;
@@ -235,6 +258,3 @@ impl Core {
         device.virtual_memory && self.may_ask_host(device)
     }
 }
-
-/// A line for a device is never one for the host.
-const _: () = assert!(Location::HOST.kind != ON_DEVICE && ByteSize::ZERO.get() == 0);

@@ -38,6 +38,29 @@ pub(super) struct Core {
     pub(super) blocks: AtomicU64,
 }
 
+/// HIP keeps the last error of a thread, for whoever asks next: what failed or was not ready in our calls is none of
+/// the program's.
+#[derive(Debug)]
+struct Quiet<'a> {
+    api: &'a Api,
+    /// Nothing was kept before.
+    clean: bool,
+}
+
+impl<'a> Quiet<'a> {
+    fn new(api: &'a Api) -> Self {
+        Self { api, clean: api.peek_error() == SUCCESS }
+    }
+}
+
+impl Drop for Quiet<'_> {
+    fn drop(&mut self) {
+        if self.clean && self.api.peek_error() != SUCCESS {
+            self.api.last_error();
+        }
+    }
+}
+
 /// While it lives, a device is current on this thread, and no capture forbids what we do.
 #[derive(Debug)]
 pub(super) struct Entered<'a> {
@@ -45,6 +68,8 @@ pub(super) struct Entered<'a> {
     before: Option<i32>,
     mode: i32,
     this_thread: PhantomData<*const ()>,
+    /// Dropped after what restores the rest.
+    _quiet: Quiet<'a>,
 }
 
 /// While it lives, no other thread of this process makes a virtual-memory call of ours.
@@ -53,6 +78,7 @@ pub(super) type Alone = Option<MutexGuard<'static, ()>>;
 impl Core {
     pub(super) fn new(path: Option<&std::path::Path>, forced: &[(&str, bool)]) -> Result<Self> {
         let (api, version) = Api::open(path, forced)?;
+        let quiet = Quiet::new(&api);
         let mut count = 0;
         api.check(api.device_count(&mut count), Operation::Open)?;
         let count = u32::try_from(count).unwrap_or(0);
@@ -61,6 +87,7 @@ impl Core {
         }
         let read = |i| Device::read(&api, version, Ordinal(i), forced);
         let devices = (0..count).map(read).collect::<Result<_>>()?;
+        drop(quiet);
         let core = Self { api, version, devices, holds: Holds::default(), blocks: AtomicU64::new(0) };
         core.notes().iter().for_each(|note| log::warn!("{note}"));
         Ok(core)
@@ -99,6 +126,7 @@ impl Core {
     /// Makes `device` current until the guard is dropped.
     pub(super) fn enter_device(&self, device: Ordinal, operation: Operation) -> Result<Entered<'_>> {
         refuse_inside(operation)?;
+        let quiet = Quiet::new(&self.api);
         let (mut current, wanted) = (-1, number(self.device(device, operation)?.ordinal));
         self.api.check(self.api.device_current(&mut current), operation)?;
         if current != wanted {
@@ -110,7 +138,7 @@ impl Core {
             mode = RELAXED;
         }
         let before = (current != wanted).then_some(current);
-        Ok(Entered { api: &self.api, before, mode, this_thread: PhantomData })
+        Ok(Entered { api: &self.api, before, mode, this_thread: PhantomData, _quiet: quiet })
     }
 
     /// The one lock for virtual-memory calls. HIP's own books are not safe against each other (mori #455), so it is
@@ -133,6 +161,7 @@ impl Core {
             return Ok(device);
         }
         refuse_inside(operation)?;
+        let _quiet = Quiet::new(&self.api);
         let mut of = -1;
         self.api.check(self.api.stream_device(stream.0, &mut of), about_streams(operation))?;
         let missing = || Error::new(Kind::NoDevice, operation, "the stream's device is not known");

@@ -98,7 +98,8 @@ fn value_of(api: &Api, handle: i32, attribute: i32) -> i32 {
 /// The architecture, plain and with its features. No attribute has the name; it stands in a struct whose layout is
 /// pinned by the function's name. It is believed where it agrees with the version that the attributes give.
 fn arch_of(api: &Api, handle: i32) -> (String, String) {
-    let [major, minor] = [Attribute::COMPUTE_MAJOR, Attribute::COMPUTE_MINOR].map(|a| value_of(api, handle, a));
+    let [major, minor] =
+        [Attribute::COMPUTE_MAJOR, Attribute::COMPUTE_MINOR].map(|a| value_of(api, handle, a));
     let family = format!("gfx{major}{minor}");
     let mut properties = Properties::zeroed();
     let read = api.properties(&mut properties, handle) == SUCCESS;

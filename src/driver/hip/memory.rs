@@ -79,7 +79,12 @@ impl Core {
 
     /// The start, and the range that HIP gave: up to 6.4 it does not look at the alignment, so that a larger range
     /// is needed to find an aligned one inside.
-    fn reserve_aligned(&self, care: Care, size: ByteSize, alignment: Granularity) -> Result<(u64, (u64, u64))> {
+    fn reserve_aligned(
+        &self,
+        care: Care,
+        size: ByteSize,
+        alignment: Granularity,
+    ) -> Result<(u64, (u64, u64))> {
         let _alone = self.alone(care);
         let bytes = size.get();
         let (align, mut address) = (alignment.size().get(), 0);
@@ -89,7 +94,8 @@ impl Core {
             return Ok((address, (address, bytes)));
         }
         self.log_status("free a misaligned range", self.api.address_free(address, bytes));
-        let too_large = || Error::new(Kind::OutOfAddressSpace, Operation::Reserve, "the alignment is too large");
+        let too_large =
+            || Error::new(Kind::OutOfAddressSpace, Operation::Reserve, "the alignment is too large");
         let larger = bytes.checked_add(align).ok_or_else(too_large)?;
         address = 0;
         let status = self.api.address_reserve(&mut address, larger, align, 0, 0);

@@ -10,7 +10,7 @@ mod error;
 mod holds;
 mod limits;
 mod memory;
-#[cfg(feature = "hip-runtime-sys")]
+#[cfg(any(test, feature = "hip-runtime-sys"))]
 mod oracle;
 mod rtc;
 mod selftest;

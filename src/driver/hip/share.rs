@@ -59,7 +59,8 @@ impl Core {
     }
 
     /// Checks a handle from outside, and books it so that it can be mapped. HIP looks behind a handle without
-    /// checking it, so only one that HIP gave must come here.
+    /// checking it, so only one that HIP gave must come here; what we released ourselves is remembered, and refused
+    /// without asking.
     pub(super) fn check_native(
         &self,
         books: &Books,
@@ -68,16 +69,21 @@ impl Core {
         size: ByteSize,
     ) -> Result<()> {
         let care = self.virtual_memory(device, Operation::Query)?.care;
-        if let Ok(known) = books.block(block, Operation::Query) {
-            return same(known, device, size);
+        match books.block(block, Operation::Query) {
+            // A block that was only shown to us may be gone, and its handle another block's by now.
+            Ok(known) if known.references > 0 => return same(known, device, size),
+            _ => {}
         }
-        if block.0 == 0 || self.holds.is_given_up(block.0) {
+        if block.0 == 0 || self.holds.is_given_up(block.0) || books.was_released(block) {
             return Err(Error::new(Kind::InvalidHandle, Operation::Query, "no block has this handle"));
         }
         let _entered = self.enter_device(device, Operation::Query)?;
         let properties = self.properties_of(block.0)?;
         let location = Location::device(device);
-        if properties.kind != PINNED || properties.location.kind != ON_DEVICE || properties.location != location {
+        if properties.kind != PINNED
+            || properties.location.kind != ON_DEVICE
+            || properties.location != location
+        {
             let hint = "the block is not this device's";
             return Err(Error::new(Kind::InvalidHandle, Operation::Query, hint).of(size));
         }

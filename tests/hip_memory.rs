@@ -184,3 +184,45 @@ fn peers_reach_blocks_or_are_refused_with_a_hint() {
         fake.clean();
     }
 }
+
+/// A remap that fails at any of HIP's calls leaves the bytes where they were, on every release.
+#[test]
+fn a_remap_that_fails_half_way_is_undone() {
+    for (major, minor) in [(6, 4), (7, 14)] {
+        let fake = Fake::build(&format!("undo-{major}"), &[]).version(major, minor);
+        let driver: Arc<dyn Driver> = Arc::new(fake.driver());
+        let device = Device::open(driver.clone(), FIRST).expect("a device");
+        let granule = device.granularity().size().get();
+        let at = |i: usize| ByteSize(i as u64 * granule);
+        let block = |_| device.create_block(ByteSize(granule), CreateOptions::default()).expect("a block");
+        let blocks: Vec<_> = (0..4).map(block).collect();
+        let range = device.reserve(at(4), None, &[], Owner::Caller).expect("a range");
+        let remap = |shift: usize| {
+            let entry = |i: usize| RemapEntry {
+                reservation: range.clone(),
+                offset: at(i),
+                block: Some(blocks[(i + shift) % 4].clone()),
+            };
+            device.remap(&(0..4).map(entry).collect::<Vec<_>>(), &[])
+        };
+        let address = |i: usize| DevicePtr(range.range().start().get() + at(i).get());
+        let seen = |shift: u8| {
+            (0..4).for_each(|i| assert_eq!(fake.read(FIRST, address(i), 8), [(i as u8 + shift) % 4; 8]));
+        };
+        remap(0).expect("remapped");
+        (0..4).for_each(|i| fake.write(FIRST, address(i), &[i as u8; 8]));
+        for call in ["hipMemMap", "hipMemUnmap"] {
+            for nth in 1..=4 {
+                fake.fail(call, nth, 999);
+                remap(1).expect_err("it fails");
+                seen(0);
+            }
+        }
+        remap(1).expect("nothing fails any more");
+        seen(1);
+        drop((range, blocks));
+        device.drain().expect("drained");
+        drop((device, driver));
+        fake.clean();
+    }
+}

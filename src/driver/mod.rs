@@ -16,11 +16,16 @@
 
 mod books;
 pub mod cuda;
+pub mod hip;
 pub mod host;
 pub mod library;
+mod lines;
 mod open;
 pub mod quirks;
+mod table;
 pub mod testing;
+mod tiles;
+mod timelines;
 
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};

@@ -17,6 +17,7 @@
 mod books;
 pub mod cuda;
 pub mod host;
+pub mod level_zero;
 pub mod library;
 pub mod quirks;
 pub mod testing;

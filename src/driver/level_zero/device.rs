@@ -158,11 +158,16 @@ pub(super) fn page_size(api: &Api, context: u64, device: u64, bytes: u64) -> Res
 fn try_out(api: &Api, context: u64, device: u64) -> Result<Tried> {
     let granularity = page_size(api, context, device, 1)?;
     let bytes = granularity.size().get();
-    let mut at = 0;
-    let status = api.reserve(context, 0, bytes, &mut at);
-    let at = api.given(status, at, Operation::Reserve)?;
+    // Room for a page that is aligned, wherever the range begins.
+    let odd = || Error::new(Kind::DriverError, Operation::Query, "the driver's page is too large");
+    let room = ByteSize(bytes.checked_mul(2).ok_or_else(odd)?);
+    let room = page_size(api, context, device, room.get())?.round_up(room).ok_or_else(odd)?.get();
+    let mut start = 0;
+    let status = api.reserve(context, 0, room, &mut start);
+    let start = api.given(status, start, Operation::Reserve)?;
+    let at = granularity.round_up(ByteSize(start)).ok_or_else(odd)?.get();
     let tried = try_block(api, context, device, at, bytes);
-    api.log("free the first range", api.free(context, at, bytes));
+    api.log("free the first range", api.free(context, start, room));
     let (usm, share_as) = match tried {
         Ok(tried) => tried,
         // A full device has virtual memory all the same; what it says about mapped memory stays unknown.

@@ -101,6 +101,25 @@ fn many_copies_are_one_submission() {
     bench.end();
 }
 
+/// A list that has not run is not touched: the next copy gets another one.
+#[test]
+fn lists_that_have_not_run_are_left_alone() {
+    let bench = Bench::new("lists", &[]);
+    let (own, buffer) = (stream(&*bench.driver), bench.buffer(&noise(8192, 1)));
+    let slice = |i: usize| CopySlice { dst: at(buffer, 4096 + i * 64), src: at(buffer, i * 64), bytes: 64 };
+    let copy = || bench.driver.copy(ZERO, own, &[slice(0), slice(1), slice(2)]).expect("enqueued");
+    bench.fake.hold(true);
+    (0..3).for_each(|_| assert_eq!(copy(), 1));
+    assert_eq!(bench.fake.calls("zeCommandListCreate"), 3);
+    bench.fake.hold(false);
+    bench.driver.streams().synchronize(own).expect("the stream works");
+    (0..3).for_each(|_| assert_eq!(copy(), 1));
+    assert_eq!(bench.fake.calls("zeCommandListCreate"), 3);
+    bench.driver.streams().synchronize(own).expect("the stream works");
+    bench.driver.deallocate(ZERO, buffer).expect("freed");
+    bench.end();
+}
+
 #[test]
 fn without_the_extension_each_copy_is_counted() {
     let bench = Bench::new("single", &[("FAKE_ZE_APPEND", 0)]);

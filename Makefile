@@ -15,7 +15,11 @@ C_LINK := -L$(LIBDIR) -lgvmm -Wl,-rpath,$(abspath $(LIBDIR))
 STEP_LOOP := c_examples/step_loop.c c_examples/trace.c c_examples/pattern.c c_examples/cost.c
 RECORDING := $(TARGET)/$(TRACE).csv
 
-.PHONY: all demo examples recording library test lint bench clean
+# The dependency check; built once from the registry where it is not installed.
+DENY_VERSION := 0.20.2
+TOOLS := $(abspath $(TARGET))/tools
+
+.PHONY: all demo examples recording library test lint deny miri bless bench clean
 
 all: library
 
@@ -41,12 +45,34 @@ $(RECORDING): tests/data/steps/$(TRACE).csv.gz | library
 	gzip -dc $< > $@.part
 	mv $@.part $@
 
-test:
+# Everything that a change must pass. A check that cannot run here is printed as skipped; GVMM_NO_SKIP=1 turns
+# skips into failures.
+test: lint
 	$(CARGO) test --workspace
+	$(MAKE) --no-print-directory deny miri
+
+# The deciding parts under Miri, where a toolchain has it.
+miri:
+	@if $(CARGO) +nightly miri --version >/dev/null 2>&1; then \
+	    $(CARGO) +nightly miri test --lib -- rebind::plan rebind::threshold rebind::slot vm::remap units; \
+	else echo "skipped: Miri: no nightly toolchain has it here"; fi
 
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet --document-private-items
+
+deny:
+	@PATH="$(TOOLS)/bin:$$PATH"; \
+	$(CARGO) deny --version >/dev/null 2>&1 || \
+	    $(CARGO) install cargo-deny --version $(DENY_VERSION) --locked --quiet --root $(TOOLS) || \
+	    { echo "skipped: dependencies and licences: cargo-deny cannot be installed here"; \
+	      test -z "$(GVMM_NO_SKIP)"; exit $$?; }; \
+	$(CARGO) deny check --show-stats licenses bans sources
+
+# Writes the header, the export list and the layouts anew, on purpose.
+bless:
+	GVMM_BLESS=1 $(CARGO) test --test header --test ffi
 
 bench:
 	$(CARGO) bench --package gvmm

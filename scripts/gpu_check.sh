@@ -4,7 +4,8 @@
 #   scripts/gpu_check.sh --pack [FOLDER]     builds the programs here and puts them into FOLDER (default .gpu)
 #   scripts/gpu_check.sh [FOLDER]            runs what it finds there; the GPU machine needs no Rust
 #
-# Files named bench_* are benchmarks, all others are test programs. A check that is skipped counts as a failure. With
+# Files named bench_* are benchmarks, gvmm is the companion program, cuda_graph a C program with
+# the library beside it, all others are test programs. A check that is skipped counts as a failure. With
 # compute-sanitizer in the path, the copies run under it too. Ends with 1 where something failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -16,6 +17,12 @@ if [ "${1:-}" = --pack ]; then
     set -e
     test=$(cargo test --release --no-run --test cuda 2>&1 | built | tail -1)
     bench=$(cargo bench --no-run --bench cuda_copy 2>&1 | built | tail -1)
+    cargo build --release --package gvmm-cli 2>&1 | tail -1
+    cp "${CARGO_TARGET_DIR:-target}/release/gvmm" "$folder/gvmm"
+    cargo build --release --package gvmm 2>&1 | tail -1
+    cp "${CARGO_TARGET_DIR:-target}/release/libgvmm.so" "$folder/libgvmm.so.0"
+    cc -std=c11 -O2 -Iinclude c_examples/cuda_graph.c "$folder/libgvmm.so.0" -ldl -Wl,-rpath,'$ORIGIN' \
+        -o "$folder/cuda_graph"
     cp "$test" "$folder/test_cuda"
     cp "$bench" "$folder/bench_cuda_copy"
     strip --strip-debug "$folder"/*
@@ -43,12 +50,39 @@ run() {
     rows+=("| $name | $state | $(grep -c '^test .*ok$' "$log") | $(grep -c '^skipped: ' "$log") | $((SECONDS - start)) s |")
 }
 
+# One number of a report, which has a key a line.
+value() { sed -n "s/^ *\"$1\": \([^,]*\),*\$/\1/p" "$2"; }
+
+# steps PROGRAM RECORDING THRESHOLD [OPTION...]: runs a recording with a graph as the command buffer, and adds a row.
+steps() {
+    local program=$1 recording=$2 threshold=$3 name
+    shift 3
+    name=steps_${recording}_$threshold$(printf '%s' "$@")
+    run "$name" "$program" steps "tests/data/steps/$recording.csv.gz" --driver cuda --threshold "$threshold" --json "$@"
+    local log="$logs/$name.log" row="| $recording $* | $threshold"
+    for key in map unmap set_access copy_launches copied_slots mismatches host_us_median gpu_us_median \
+               graph_host_us_median graph_gpu_us_median; do
+        row+=" | $(value "$key" "$log" | tail -1 | awk '{ printf "%.1f", $1 }')"
+    done
+    step_rows+=("$row |")
+}
+step_rows=()
+
 chmod +x "$folder"/* 2>/dev/null
 for program in "$folder"/*; do
     [ -x "$program" ] && [ -f "$program" ] || continue
     name=$(basename "$program")
     case $name in
-        bench_*) run "$name" "$program" ;;
+        libgvmm*) ;;
+        bench_*|cuda_graph) run "$name" "$program" ;;
+        gvmm) run info "$program" info
+              run info_json "$program" info --json
+              for recording in llama_donate llama_donate_all llama_nodonate; do
+                  for threshold in off 4096 65536 auto; do steps "$program" $recording $threshold; done
+              done
+              if [ "$(nvidia-smi -L 2>/dev/null | wc -l)" -gt 1 ]; then
+                  for threshold in off 65536 auto; do steps "$program" llama_donate $threshold --peers 1; done
+              fi ;;
         *) run "$name" "$program" --nocapture --test-threads 1
            if command -v compute-sanitizer >/dev/null && [ "$name" = test_cuda ]; then
                run "${name}_sanitized" compute-sanitizer --error-exitcode 9 "$program" --nocapture \
@@ -65,4 +99,10 @@ if [ ${#rows[@]} -eq 0 ]; then
     exit 1
 fi
 printf '%s\n' "${rows[@]}"
+if [ ${#step_rows[@]} -gt 0 ]; then
+    echo
+    echo "| recording | threshold | map | unmap | set access | copies | slots copied | wrong | begin and end: host µs | GPU µs | the graph alone: host µs | GPU µs |"
+    echo "|---|---|---|---|---|---|---|---|---|---|---|---|"
+    printf '%s\n' "${step_rows[@]}"
+fi
 exit $failed

@@ -1,5 +1,6 @@
 //! Every environment variable, read once, each with its default and its warning.
 
+use std::path::PathBuf;
 use std::sync::{Once, OnceLock};
 
 /// A variable, for the documents and for people.
@@ -15,6 +16,10 @@ pub struct Variable {
 
 const LOG: &str = "GVMM_LOG";
 const DRIVER: &str = "GVMM_DRIVER";
+const CUDA_LIBRARY: &str = "GVMM_CUDA_LIBRARY";
+const HIP_LIBRARY: &str = "GVMM_HIP_LIBRARY";
+const ZE_LIBRARY: &str = "GVMM_ZE_LIBRARY";
+const QUIRKS: &str = "GVMM_QUIRKS";
 const HOST_DEVICES: &str = "GVMM_HOST_DEVICES";
 const HOST_MEMORY: &str = "GVMM_HOST_MEMORY";
 const HOST_HUGEPAGES: &str = "GVMM_HOST_HUGEPAGES";
@@ -40,6 +45,26 @@ pub const fn variables() -> &'static [Variable] {
                 DRIVER,
                 "auto",
                 "Which driver `auto` is: auto (the first that the machine has), cuda, hip, level_zero or host",
+            ),
+            variable(
+                CUDA_LIBRARY,
+                "unset: searched for",
+                "Path of NVIDIA's driver library (libcuda.so.1); no other is tried",
+            ),
+            variable(
+                HIP_LIBRARY,
+                "unset: searched for",
+                "Path of AMD's HIP library (libamdhip64.so.7 or .6); no other is tried",
+            ),
+            variable(
+                ZE_LIBRARY,
+                "unset: searched for",
+                "Path of the Level Zero loader (libze_loader.so.1); no other is tried",
+            ),
+            variable(
+                QUIRKS,
+                "unset: as driver and device say",
+                "Care for known driver faults to force on or off by name, as `+name,-name`; `gvmm info --json` lists those in force",
             ),
             variable(HOST_DEVICES, "1", "How many devices the host driver has, 1 to 64"),
             variable(
@@ -85,12 +110,27 @@ pub struct Config {
     /// The number of the driver (`GVMM_DRIVER`): 1 cuda, 2 hip, 3 level_zero, 4 host; none is the first
     /// found.
     pub driver: Option<u32>,
+    /// Where the vendors' libraries are.
+    pub libraries: Libraries,
+    /// Quirks forced on (true) or off by name (`GVMM_QUIRKS`).
+    pub quirks: Vec<(String, bool)>,
     /// How the host driver shall behave.
     pub host: HostConfig,
     /// `XLA_VMM_TMP_COPY_THRESHOLD` where it is set and a number: 0 is off, 1 automatic, above 1 bytes.
     pub tmp_copy_threshold: Option<u64>,
     /// Bytes of shadows a device (`GVMM_SHADOW_BUDGET`), or none for the default.
     pub shadow_budget: Option<u64>,
+}
+
+/// The paths of the vendors' libraries where the user gave them; without one it is searched for.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Libraries {
+    /// NVIDIA's (`GVMM_CUDA_LIBRARY`).
+    pub cuda: Option<PathBuf>,
+    /// AMD's (`GVMM_HIP_LIBRARY`).
+    pub hip: Option<PathBuf>,
+    /// Intel's (`GVMM_ZE_LIBRARY`).
+    pub level_zero: Option<PathBuf>,
 }
 
 /// How the host driver shall behave; plain data.
@@ -141,6 +181,12 @@ impl Config {
         let config = Self {
             log: lookup(LOG).filter(|filter| !filter.trim().is_empty()),
             driver: reader.get(DRIVER, "auto, cuda, hip, level_zero or host", driver).flatten(),
+            libraries: Libraries {
+                cuda: lookup(CUDA_LIBRARY).and_then(path),
+                hip: lookup(HIP_LIBRARY).and_then(path),
+                level_zero: lookup(ZE_LIBRARY).and_then(path),
+            },
+            quirks: reader.get(QUIRKS, "names such as +name,-name", quirks).unwrap_or_default(),
             host: reader.host(),
             tmp_copy_threshold: reader.get(
                 TMP_COPY_THRESHOLD,
@@ -188,6 +234,22 @@ fn driver(text: &str) -> Option<Option<u32>> {
     const NAMES: [&str; 5] = ["auto", "cuda", "hip", "level_zero", "host"];
     let index = NAMES.iter().position(|name| text.eq_ignore_ascii_case(name))?;
     Some(u32::try_from(index).ok().filter(|&number| number > 0))
+}
+
+/// An empty one is as one that is not set.
+fn path(text: String) -> Option<PathBuf> {
+    (!text.is_empty()).then(|| PathBuf::from(text))
+}
+
+fn quirks(text: &str) -> Option<Vec<(String, bool)>> {
+    let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+    items
+        .map(|item| {
+            let on = item.starts_with('+');
+            let name = item.strip_prefix(['+', '-']).filter(|name| !name.is_empty())?;
+            Some((name.to_string(), on))
+        })
+        .collect()
 }
 
 fn number(text: &str) -> Option<u64> {
@@ -258,6 +320,9 @@ mod tests {
         let (config, warnings) = read(&[
             (LOG, "debug"),
             (DRIVER, "host"),
+            (CUDA_LIBRARY, "/opt/libcuda.so.1"),
+            (ZE_LIBRARY, ""),
+            (QUIRKS, "+cuda-small-parameters, -some-other"),
             (HOST_DEVICES, "4"),
             (HOST_MEMORY, "8G"),
             (HOST_HUGEPAGES, "on"),
@@ -270,6 +335,9 @@ mod tests {
         assert_eq!(warnings, Vec::<String>::new());
         assert_eq!(config.log.as_deref(), Some("debug"));
         assert_eq!(config.driver, Some(4));
+        let libraries = Libraries { cuda: Some("/opt/libcuda.so.1".into()), ..Libraries::default() };
+        assert_eq!(config.libraries, libraries);
+        assert_eq!(config.quirks, [("cuda-small-parameters".into(), true), ("some-other".into(), false)]);
         assert_eq!(config.host.devices, 4);
         assert_eq!(config.host.memory, 8 << 30);
         assert!(config.host.huge_pages);
@@ -284,6 +352,8 @@ mod tests {
     fn a_wrong_value_is_one_warning_and_the_default() {
         for (name, value) in [
             (DRIVER, "metal"),
+            (QUIRKS, "cuda-small-parameters"),
+            (QUIRKS, "+"),
             (HOST_DEVICES, "0"),
             (HOST_DEVICES, "many"),
             (HOST_MEMORY, "8 Gigs"),

@@ -5,13 +5,13 @@ mod cuda_common;
 
 use cuda_common::{Bench, Native};
 use gvmm::driver::cuda::CudaDriver;
-use gvmm::driver::{Capabilities, Driver, Ordinal, Stream};
+use gvmm::driver::{Access, AccessMode, Capabilities, CreateOptions, Driver, Ordinal, Stream};
 use gvmm::error::{Error, Kind};
 use gvmm::units::{ByteSize, Granularity};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Once};
+use std::sync::Once;
 
 /// A fake library of a test's own, with its own state.
 struct Fake {
@@ -90,6 +90,7 @@ impl Fake {
 /// What timelines of events cannot do.
 const EVENTS: (&[&str], &str) = (
     &[
+        "a stream waits for another one's value",
         "a stream that waits holds up no other",
         "one value lets several streams go",
         "a timeline with a pending write is in use",
@@ -104,12 +105,11 @@ fn on_a_fresh_thread(body: impl FnOnce() + Send) {
 #[test]
 fn the_driver_conforms() {
     let fake = Fake::build("conforms", &[]);
-    let driver: Arc<dyn Driver> = Arc::new(fake.open().expect("the fake opens"));
+    let driver = fake.open().expect("the fake opens");
     let info = driver.device_info(Ordinal(1)).expect("a device");
     assert!(info.capabilities.has(Capabilities::JOINT_COPIES.with(Capabilities::VIRTUAL_MEMORY)));
     assert_eq!(info.bandwidth, 2 * 3_201_000_000 * 768);
-    cuda_common::conforms(&driver, (&[], ""));
-    drop(driver);
+    cuda_common::conforms(driver, (&[], ""));
     fake.clean();
 }
 
@@ -117,20 +117,18 @@ fn the_driver_conforms() {
 fn the_driver_conforms_without_what_older_ones_lack() {
     let fake = Fake::build("older", &["-DcuStreamWriteValue64_v2=hidden"]);
     let fake = fake.set("FAKE_CUDA_VERSION", 11_040).set("FAKE_CUDA_SM", 61).set("FAKE_CUDA_DEVICES", 1);
-    let driver: Arc<dyn Driver> = Arc::new(fake.open().expect("the fake opens"));
-    cuda_common::conforms(&driver, EVENTS);
-    drop(driver);
+    let driver = fake.open().expect("the fake opens");
+    cuda_common::conforms(driver, EVENTS);
     fake.clean();
 }
 
 #[test]
 fn the_driver_conforms_without_virtual_memory_and_kernels() {
     let fake = Fake::build("plain", &[]).set("FAKE_CUDA_VMM", 0).set("FAKE_CUDA_PTX", 0);
-    let driver: Arc<dyn Driver> = Arc::new(fake.open().expect("the fake opens"));
+    let driver = fake.open().expect("the fake opens");
     let capabilities = driver.device_info(Ordinal(0)).expect("a device").capabilities;
     assert!(!capabilities.has(Capabilities::VIRTUAL_MEMORY) && !capabilities.has(Capabilities::JOINT_COPIES));
-    cuda_common::conforms(&driver, (&[], ""));
-    drop(driver);
+    cuda_common::conforms(driver, (&[], ""));
     fake.clean();
 }
 
@@ -214,6 +212,38 @@ fn nothing_of_a_vendor_is_linked() {
     }
 }
 
+/// The library that was built with this test, in a folder where the C programs find it.
+fn library() -> PathBuf {
+    let this = std::env::current_exe().expect("this program");
+    let built = this.parent().expect("a folder").join("libgvmm.so");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cuda");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    for name in ["libgvmm.so", "libgvmm.so.0"] {
+        std::fs::copy(&built, folder.join(name)).expect("copied");
+    }
+    folder
+}
+
+/// The C program, by the C ABI alone, captures once and is right in every step.
+#[test]
+fn the_c_program_captures_a_graph_once() {
+    let (root, folder) = (Path::new(env!("CARGO_MANIFEST_DIR")), library());
+    let program = folder.join("cuda_graph");
+    let mut compile = Command::new("cc");
+    compile.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-I"]).arg(root.join("include"));
+    compile.arg(root.join("c_examples/cuda_graph.c")).arg("-L").arg(&folder);
+    compile.args(["-lgvmm", "-ldl", "-o"]).arg(&program).arg(format!("-Wl,-rpath,{}", folder.display()));
+    assert!(compile.status().expect("a C compiler").success(), "it compiles");
+    let fake = Fake::build("program", &[]);
+    let mut run = Command::new(program);
+    run.env("GVMM_CUDA_LIBRARY", &fake.path).env("FAKE_CUDA_TRACE", "1").env("GVMM_LOG", "warn");
+    let output = run.output().expect("it runs");
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && errors.is_empty(), "{text}{errors}");
+    assert!(text.contains("recorded 1 time, 0 of 8 steps were wrong"), "{text}");
+    assert!(text.contains("step 7: 1 map, 1 unmap, 1 set access"), "{text}");
+}
+
 #[test]
 fn peers_out_of_reach_are_refused_with_a_hint() {
     let fake = Fake::build("apart", &[]).set("FAKE_CUDA_PEERS", 0);
@@ -247,6 +277,45 @@ fn failures_keep_their_number_and_change_nothing() {
     fake.fail("cuMemRelease", 1, 1);
     driver.release(block).expect_err("failed");
     driver.release(block).expect("it was still there");
+    drop(driver);
+    fake.clean();
+}
+
+/// A reservation with a hole takes two calls; where the second fails, the first is taken back.
+#[test]
+fn access_over_holes_is_all_or_none() {
+    let fake = Fake::build("holes", &[]);
+    let driver = fake.open().expect("the fake opens");
+    let granule = driver.granularity(Ordinal(0), ByteSize(1)).expect("a granule");
+    let at = |n: u64| ByteSize(granule.size().get() * n);
+    let range = driver.reserve(Ordinal(0), at(4), granule).expect("a range");
+    let parts = [1, 3].map(|n| range.slice(at(n), granule.size()).expect("a part"));
+    let blocks = parts.map(|part| {
+        let block = driver.create(Ordinal(0), granule.size(), CreateOptions::default()).expect("a block");
+        driver.map(part, block).expect("mapped");
+        block
+    });
+    let set = |mode| driver.set_access(range, &[Access { device: Ordinal(0), mode }]);
+    let flags = || {
+        parts.map(|part| {
+            let (mut flags, location) = (0_u64, [1_u32, 0]);
+            let (out, location) = (&raw mut flags as u64, location.as_ptr() as u64);
+            fake.native.must("cuMemGetAccess", out, location, part.start().get());
+            flags
+        })
+    };
+    set(AccessMode::READ_WRITE).expect("both");
+    assert_eq!(flags(), [3, 3]);
+    fake.fail("cuMemSetAccess", 2, 2);
+    assert_eq!(set(AccessMode::READ).expect_err("the second failed").kind, Kind::OutOfDeviceMemory);
+    assert_eq!(flags(), [3, 3]);
+    set(AccessMode::READ).expect("both");
+    assert_eq!(flags(), [1, 1]);
+    for (part, block) in parts.into_iter().zip(blocks) {
+        driver.unmap(part).expect("unmapped");
+        driver.release(block).expect("released");
+    }
+    driver.free(range).expect("freed");
     drop(driver);
     fake.clean();
 }

@@ -33,6 +33,8 @@ fn command(program: &str) -> Command {
             command.env_remove(&name);
         }
     }
+    // What is compared is the host driver's, also where there is a GPU.
+    command.env("GVMM_DRIVER", "host");
     command
 }
 

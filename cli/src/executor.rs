@@ -20,18 +20,50 @@ pub(crate) struct StepCost {
     pub(crate) begun: StepReport,
     pub(crate) ended: StepReport,
     pub(crate) time: Duration,
+    /// None on the host driver.
+    pub(crate) gpu: Option<GpuTime>,
+}
+
+/// What a step took on a GPU, beside its command buffer alone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GpuTime {
+    /// Of begin, command buffer and end, on the GPU.
+    pub(crate) whole_us: f64,
+    /// Of the command buffer alone, on the GPU.
+    pub(crate) graph_us: f64,
+    /// Of the command buffer's launch, on the host.
+    pub(crate) graph_host: Duration,
 }
 
 /// What all steps of a recording cost, and whether they were right.
 pub(crate) struct Measured {
     pub(crate) info: BindingInfo,
     pub(crate) steps: Vec<StepCost>,
+    pub(crate) tally: Tally,
+}
+
+/// How many slots' data was right.
+#[derive(Default)]
+pub(crate) struct Tally {
     /// Slots whose data was right, summed over the steps.
     pub(crate) verified_slots: u64,
     /// Slots whose data was not, summed over the steps.
     pub(crate) mismatches: u64,
     /// Where the first of them was.
     pub(crate) first_mismatch: Option<String>,
+}
+
+impl Tally {
+    /// Notes whether a slot's data was seen at its address, and whether the caller's buffer `holds` it afterwards.
+    pub(crate) fn add(&mut self, step: usize, slot: &str, saw: bool, holds: bool) {
+        if saw && holds {
+            self.verified_slots += 1;
+            return;
+        }
+        let what = if saw { "the caller's buffer does not hold it" } else { "not its data at the address" };
+        self.first_mismatch.get_or_insert_with(|| format!("step {step}, slot {slot}: {what}"));
+        self.mismatches += 1;
+    }
 }
 
 /// Runs all steps of `trace` on `device`; `access` goes into every access list. `progress` hears each step's end.
@@ -49,12 +81,11 @@ pub(crate) fn run(
         progress();
     }
     let info = executor.binding.info().during("binding")?;
-    let Executor { verified_slots, mismatches, first_mismatch, .. } = executor;
-    Ok(Measured { info, steps, verified_slots, mismatches, first_mismatch })
+    Ok(Measured { info, steps, tally: executor.tally })
 }
 
 /// Names the step, and the slot where one is to blame.
-fn in_step(trace: &Trace, step: usize, mut error: Error) -> Failure {
+pub(crate) fn in_step(trace: &Trace, step: usize, mut error: Error) -> Failure {
     let slot = error.entry.and_then(|entry| trace.slots.get(usize::try_from(entry).ok()?));
     let place = match slot {
         Some(slot) => format!("step {step}, slot {}", slot.name),
@@ -82,9 +113,7 @@ struct Executor<'a> {
     pool: Pool,
     shared: Arc<Shared>,
     generation: u64,
-    verified_slots: u64,
-    mismatches: u64,
-    first_mismatch: Option<String>,
+    tally: Tally,
 }
 
 impl<'a> Executor<'a> {
@@ -109,9 +138,7 @@ impl<'a> Executor<'a> {
             pool: Pool::new(device, access),
             shared: Arc::new(shared),
             generation: 0,
-            verified_slots: 0,
-            mismatches: 0,
-            first_mismatch: None,
+            tally: Tally::default(),
         })
     }
 
@@ -130,7 +157,7 @@ impl<'a> Executor<'a> {
         time += launched.elapsed();
         self.stream.synchronize()?;
         self.check(step, &buffers);
-        Ok(StepCost { begun, ended, time })
+        Ok(StepCost { begun, ended, time, gpu: None })
     }
 
     fn fill_inputs(&self, step: usize, buffers: &StepBuffers) {
@@ -188,20 +215,13 @@ impl<'a> Executor<'a> {
             let filler = self.shared.filler[i].load(Ordering::Acquire);
             let seed = if slot.is_out { Seed::of_output(step, i) } else { Seed::of_input(step, filler) };
             let saw = self.shared.saw[i].load(Ordering::Acquire);
-            if saw && buffers.memory(i, slot.bytes).matches(seed) {
-                self.verified_slots += 1;
-                continue;
-            }
-            let what =
-                if saw { "the caller's buffer does not hold it" } else { "not its data at the address" };
-            self.first_mismatch.get_or_insert_with(|| format!("step {step}, slot {}: {what}", slot.name));
-            self.mismatches += 1;
+            self.tally.add(step, &slot.name, saw, buffers.memory(i, slot.bytes).matches(seed));
         }
     }
 }
 
 /// The recording's slots as a binding takes them.
-fn slots(trace: &Trace) -> Vec<Slot> {
+pub(crate) fn slots(trace: &Trace) -> Vec<Slot> {
     let direction = |slot: &crate::trace::Slot| match (slot.is_in, slot.is_out) {
         (true, true) => Direction::IN_OUT,
         (_, false) => Direction::IN,
@@ -230,16 +250,16 @@ mod tests {
             for step in 0..2 {
                 executor.run_step(step).expect("a step");
             }
-            assert_eq!((executor.verified_slots, executor.mismatches), (6, 0));
+            assert_eq!((executor.tally.verified_slots, executor.tally.mismatches), (6, 0));
             let buffers = executor.pool.of_step(&trace, 1).expect("the buffers of step 1");
             buffers.memory(1, 100_000).write(Seed::of_output(0, 1));
             executor.check(1, &buffers);
-            assert_eq!((executor.verified_slots, executor.mismatches), (8, 1));
+            assert_eq!((executor.tally.verified_slots, executor.tally.mismatches), (8, 1));
             executor.shared.saw[2].store(false, Ordering::Release);
             executor.check(1, &buffers);
-            assert_eq!((executor.verified_slots, executor.mismatches), (9, 3));
+            assert_eq!((executor.tally.verified_slots, executor.tally.mismatches), (9, 3));
             let first = "step 1, slot out: the caller's buffer does not hold it";
-            assert_eq!(executor.first_mismatch.as_deref(), Some(first));
+            assert_eq!(executor.tally.first_mismatch.as_deref(), Some(first));
         }
     }
 }

@@ -1,13 +1,12 @@
 //! `gvmm info`: which drivers and devices there are, and why others are not.
 
-use crate::setup::{self, CAPABILITIES};
+use crate::setup::CAPABILITIES;
 use comfy_table::{ContentArrangement, Table, presets};
-use gvmm::driver::{Driver, DriverKind, Ordinal};
+use gvmm::config;
+use gvmm::driver::{self, DeviceSummary, DriverKind, QuirkInForce, Summary};
+use gvmm::error::Result;
 use gvmm::units::ByteSize;
 use serde::Serialize;
-
-/// All drivers that this version knows of, in the order in which `auto` tries them.
-const KINDS: [DriverKind; 4] = [DriverKind::CUDA, DriverKind::HIP, DriverKind::LEVEL_ZERO, DriverKind::HOST];
 
 /// How wide the table may be.
 const TABLE_COLUMNS: u16 = 100;
@@ -21,6 +20,11 @@ pub(crate) struct Info {
 #[derive(Serialize, Debug)]
 struct DriverReport {
     driver: &'static str,
+    /// The vendor's library and its version; the host driver has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    library: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
     devices: Vec<DeviceReport>,
     /// Why it is not there.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,12 +42,26 @@ struct DeviceReport {
     free_bytes: Option<u64>,
     bandwidth_bytes_per_s: Option<u64>,
     costs: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    architecture: Option<String>,
+    quirks: Vec<QuirkReport>,
+}
+
+/// Care for a known fault or limit that is taken.
+#[derive(Serialize, Debug)]
+struct QuirkReport {
+    name: &'static str,
+    why: String,
+    reference: &'static str,
 }
 
 impl Info {
     /// Asks every driver.
     pub(crate) fn gather() -> Self {
-        Self { version: env!("CARGO_PKG_VERSION"), drivers: KINDS.into_iter().map(ask).collect() }
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            drivers: driver::survey(config::get()).into_iter().map(report).collect(),
+        }
     }
 
     pub(crate) fn table(&self) -> String {
@@ -56,10 +74,20 @@ impl Info {
                 table.add_row([driver.driver, "", "", "", reason]);
             }
             for device in &driver.devices {
-                table.add_row(device.row(driver.driver));
+                table.add_row(device.row(&driver.title()));
             }
         }
         format!("gvmm {}\n{table}", self.version)
+    }
+}
+
+impl DriverReport {
+    /// Its name with the version that was found, if it has one.
+    fn title(&self) -> String {
+        match &self.version {
+            Some(version) => format!("{} ({version})", self.driver),
+            None => self.driver.into(),
+        }
     }
 }
 
@@ -70,30 +98,36 @@ impl DeviceReport {
         if self.costs != "none" {
             can = format!("{can}; times are {}", self.costs);
         }
+        for quirk in &self.quirks {
+            can = format!("{can}; quirk {} ({})", quirk.name, quirk.why);
+        }
         let granule = ByteSize(self.granularity_bytes).to_string();
         [driver.into(), format!("{}: {}", self.ordinal, self.name), memory, granule, can]
     }
 }
 
-fn ask(kind: DriverKind) -> DriverReport {
-    match setup::open_kind(kind).and_then(|driver| devices(&*driver)) {
-        Ok(devices) => DriverReport { driver: kind.name(), devices, absent: None },
+fn report((kind, asked): (DriverKind, Result<Summary>)) -> DriverReport {
+    let driver = kind.name();
+    match asked {
+        Ok(Summary { library, version, devices }) => DriverReport {
+            driver,
+            library: library.map(|path| path.display().to_string()),
+            version,
+            devices: (0..).zip(devices).map(device).collect(),
+            absent: None,
+        },
         Err(error) => {
-            DriverReport { driver: kind.name(), devices: Vec::new(), absent: Some(error.to_string()) }
+            let absent = Some(error.to_string());
+            DriverReport { driver, library: None, version: None, devices: Vec::new(), absent }
         }
     }
 }
 
-fn devices(driver: &dyn Driver) -> gvmm::error::Result<Vec<DeviceReport>> {
-    (0..driver.device_count()).map(|ordinal| device(driver, Ordinal(ordinal))).collect()
-}
-
-fn device(driver: &dyn Driver, ordinal: Ordinal) -> gvmm::error::Result<DeviceReport> {
-    let info = driver.device_info(ordinal)?;
-    let memory = driver.memory(ordinal)?;
+fn device((ordinal, summary): (u32, DeviceSummary)) -> DeviceReport {
+    let DeviceSummary { info, memory, architecture, quirks } = summary;
     let known = |n: u64| (n != 0).then_some(n);
-    Ok(DeviceReport {
-        ordinal: ordinal.0,
+    DeviceReport {
+        ordinal,
         name: info.name,
         capabilities: CAPABILITIES
             .iter()
@@ -105,5 +139,11 @@ fn device(driver: &dyn Driver, ordinal: Ordinal) -> gvmm::error::Result<DeviceRe
         free_bytes: memory.free.map(ByteSize::get),
         bandwidth_bytes_per_s: known(info.bandwidth),
         costs: info.simulated_costs.map_or("none".into(), |name| format!("simulated: {name}")),
-    })
+        architecture,
+        quirks: quirks.into_iter().map(quirk).collect(),
+    }
+}
+
+fn quirk(QuirkInForce { name, reference, why }: QuirkInForce) -> QuirkReport {
+    QuirkReport { name, why, reference }
 }

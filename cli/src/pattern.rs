@@ -25,6 +25,11 @@ impl Seed {
         Self(mix(mix(2 * step as u64 + 1).wrapping_add(slot as u64)))
     }
 
+    /// The number that the data comes from.
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+
     fn word(self, at: u64) -> [u8; 8] {
         mix(self.0.wrapping_add(at)).to_le_bytes()
     }

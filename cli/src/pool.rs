@@ -6,7 +6,7 @@ use crate::trace::Trace;
 use gvmm::driver::Access;
 use gvmm::error::{Error, Kind, Operation, Result};
 use gvmm::rebind::{Buffer, Buffers};
-use gvmm::units::ByteSize;
+use gvmm::units::{ByteSize, DevicePtr};
 use gvmm::vm::{Allocation, Block, Device, Owner};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -57,6 +57,11 @@ pub(crate) struct StepBuffers {
 }
 
 impl StepBuffers {
+    /// Where slot `i`'s buffer is.
+    pub(crate) fn address(&self, i: usize) -> DevicePtr {
+        self.allocations[i].address()
+    }
+
     /// The memory of slot `i`'s buffer.
     pub(crate) fn memory(&self, i: usize, bytes: u64) -> Memory {
         // SAFETY: the executor looks only while it holds the allocation, which the host may touch (it asked the

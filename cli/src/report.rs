@@ -1,6 +1,6 @@
 //! What `gvmm steps` found, as JSON for programs and as a table for people.
 
-use crate::executor::{Measured, StepCost};
+use crate::executor::{GpuTime, Measured, StepCost};
 use crate::trace::Trace;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use gvmm::driver::DeviceInfo;
@@ -27,8 +27,22 @@ pub(crate) struct Report {
     pub(crate) mismatches: u64,
     /// Of begin and end together.
     pub(crate) us_per_step_median: f64,
+    #[serde(flatten)]
+    pub(crate) gpu: Option<GpuReport>,
     /// "none" or "simulated: NAME".
     pub(crate) costs: String,
+}
+
+/// Medians over the counted steps on a GPU.
+#[derive(Serialize, Debug)]
+pub(crate) struct GpuReport {
+    /// What begin and end take on the host.
+    host_us_median: f64,
+    /// What begin and end add on the GPU.
+    gpu_us_median: f64,
+    /// The command buffer alone: its launch on the host, and its run on the GPU.
+    graph_host_us_median: f64,
+    graph_gpu_us_median: f64,
 }
 
 /// How many slots are served which way.
@@ -88,8 +102,9 @@ impl Report {
                 release: calls.release,
             },
             per_step: PerStep::mean(counted),
-            verified_slots: measured.verified_slots,
-            mismatches: measured.mismatches,
+            verified_slots: measured.tally.verified_slots,
+            mismatches: measured.tally.mismatches,
+            gpu: GpuReport::of(counted),
             us_per_step_median: median_us(counted.iter().map(|step| step.time)),
             costs: match &device.simulated_costs {
                 Some(name) => format!("simulated: {name}"),
@@ -111,7 +126,7 @@ impl Report {
     fn rows(&self) -> Vec<(&'static str, String)> {
         let threshold = self.threshold_bytes.map_or("off".into(), |bytes| format!("{bytes} B"));
         let (setup, per_step) = (&self.setup, &self.per_step);
-        vec![
+        let mut rows = vec![
             ("recording", self.trace.clone()),
             ("driver", self.driver.into()),
             ("steps", self.steps.to_string()),
@@ -144,7 +159,32 @@ impl Report {
             ("costs", self.costs.clone()),
             ("slots verified, over all steps", self.verified_slots.to_string()),
             ("slots that were wrong", self.mismatches.to_string()),
-        ]
+        ];
+        if let Some(gpu) = &self.gpu {
+            let both = |host: f64, gpu: f64| format!("{host:.1} / {gpu:.1} µs");
+            let graph = both(gpu.graph_host_us_median, gpu.graph_gpu_us_median);
+            rows.push(("the graph alone, median: host / GPU", graph));
+            let added = both(gpu.host_us_median, gpu.gpu_us_median);
+            rows.push(("begin and end add, median: host / GPU", added));
+        }
+        rows
+    }
+}
+
+impl GpuReport {
+    /// None without a GPU.
+    fn of(steps: &[StepCost]) -> Option<Self> {
+        let gpu: Vec<GpuTime> = steps.iter().filter_map(|step| step.gpu).collect();
+        if gpu.is_empty() {
+            return None;
+        }
+        let graph_gpu_us_median = median(gpu.iter().map(|time| time.graph_us));
+        Some(Self {
+            host_us_median: median_us(steps.iter().map(|step| step.time)),
+            gpu_us_median: median(gpu.iter().map(|time| time.whole_us)) - graph_gpu_us_median,
+            graph_host_us_median: median_us(gpu.iter().map(|time| time.graph_host)),
+            graph_gpu_us_median,
+        })
     }
 }
 
@@ -165,6 +205,13 @@ impl PerStep {
     }
 }
 
+/// The median; 0 of none.
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
 /// The median, in µs; 0 of none.
 fn median_us(times: impl Iterator<Item = Duration>) -> f64 {
     let mut times: Vec<Duration> = times.collect();
@@ -181,7 +228,7 @@ mod tests {
         let mut begun = StepReport { copied_bytes, ..StepReport::default() };
         begun.calls.map = map;
         let ended = StepReport { copied_bytes, ..StepReport::default() };
-        StepCost { begun, ended, time: Duration::from_micros(map) }
+        StepCost { begun, ended, time: Duration::from_micros(map), gpu: None }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::costs;
 use crate::failure::{Context, Failure};
-use gvmm::config::{self, HostConfig};
+use gvmm::config::{self, Config};
 use gvmm::driver::host::{Costs, HostDriver};
 use gvmm::driver::{self, Access, AccessMode, Capabilities, Driver, DriverKind, Ordinal};
 use gvmm::vm::Device;
@@ -46,11 +46,6 @@ impl CostChoice {
     }
 }
 
-/// Opens the driver of `kind` as the environment describes it.
-pub(crate) fn open_kind(kind: DriverKind) -> gvmm::error::Result<Arc<dyn Driver>> {
-    driver::open(Some(kind), &host_config())
-}
-
 /// Opens the first device; `peers` further ones must be there, and the host driver is given as many.
 pub(crate) fn open_device(
     kind: Option<DriverKind>,
@@ -58,12 +53,12 @@ pub(crate) fn open_device(
     peers: u32,
 ) -> Result<Arc<Device>, Failure> {
     let kind = kind.or(config::get().driver.map(DriverKind));
-    let mut host = host_config();
-    host.devices = host.devices.max(peers.saturating_add(1));
-    let driver = open_driver(kind, costs, host)?;
+    let mut config = config::get().clone();
+    config.host.devices = config.host.devices.max(peers.saturating_add(1));
+    let driver = open_driver(kind, costs, config)?;
     let device = Device::open(driver, Ordinal(0)).during("device 0")?;
     let needed = Capabilities::HOST_TOUCH.with(Capabilities::HOST_FUNCTIONS);
-    if device.capabilities().has(needed) {
+    if device.driver().kind() == DriverKind::CUDA || device.capabilities().has(needed) {
         return Ok(device);
     }
     Err(Failure::new(
@@ -74,24 +69,25 @@ pub(crate) fn open_device(
 fn open_driver(
     kind: Option<DriverKind>,
     costs: CostChoice,
-    host: HostConfig,
+    mut config: Config,
 ) -> Result<Arc<dyn Driver>, Failure> {
     let is_host = kind.is_none_or(|kind| kind == DriverKind::HOST);
     match costs {
-        CostChoice::Environment => driver::open(kind, &host).during("driver"),
-        CostChoice::None => driver::open(kind, &HostConfig { costs: None, ..host }).during("driver"),
+        CostChoice::Environment => driver::open(kind, &config).during("driver"),
+        CostChoice::None => {
+            config.host.costs = None;
+            driver::open(kind, &config).during("driver")
+        }
         CostChoice::Table(_) if !is_host => {
             Err(Failure::new("costs are simulated on the host driver only: use --driver host"))
         }
-        CostChoice::Table(costs) => Ok(Arc::new(HostDriver::new(host, Some(*costs)).during("driver")?)),
+        CostChoice::Table(costs) => {
+            Ok(Arc::new(HostDriver::new(config.host, Some(*costs)).during("driver")?))
+        }
     }
 }
 
 /// The access list: the device itself and `peers` further ones.
 pub(crate) fn access_list(peers: u32) -> Vec<Access> {
     (0..=peers).map(|device| Access { device: Ordinal(device), mode: AccessMode::READ_WRITE }).collect()
-}
-
-fn host_config() -> HostConfig {
-    config::get().host.clone()
 }

@@ -29,8 +29,14 @@ impl CommandStream {
     /// Captures calls of `functions` as a command buffer.
     pub(crate) fn record(&self, mut functions: impl Iterator<Item = HostFunction>) -> Result<CommandBuffer> {
         let streams = self.device.driver().streams();
+        self.capture(|stream| functions.try_for_each(|function| streams.enqueue(stream, function)))
+    }
+
+    /// Captures what `enqueue` puts on the stream as a command buffer.
+    pub(crate) fn capture(&self, enqueue: impl FnOnce(Stream) -> Result<()>) -> Result<CommandBuffer> {
+        let streams = self.device.driver().streams();
         streams.capture_begin(self.id)?;
-        let enqueued = functions.try_for_each(|function| streams.enqueue(self.id, function));
+        let enqueued = enqueue(self.id);
         let graph = streams.capture_end(self.id)?;
         let commands = CommandBuffer { device: Arc::clone(&self.device), graph };
         enqueued.map(|()| commands)

@@ -15,6 +15,8 @@ fn gvmm(arguments: &[&str]) -> Command {
             command.env_remove(&name);
         }
     }
+    // What is compared is the host driver's, also where there is a GPU.
+    command.env("GVMM_DRIVER", "host");
     command
 }
 

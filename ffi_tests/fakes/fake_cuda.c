@@ -9,6 +9,7 @@
  * of each, 4 GiB), FAKE_CUDA_VERSION (13000), FAKE_CUDA_SM (90), FAKE_CUDA_VMM, FAKE_CUDA_STREAM_VALUES,
  * FAKE_CUDA_PEERS, FAKE_CUDA_PTX (1 each; 0: lacks it), FAKE_CUDA_INIT (what cuInit answers). More at the end. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -83,7 +84,10 @@ static Block blocks[LIST];
 static Range ranges[LIST];
 static Map maps[LIST];
 static Plain plains[LIST];
-static U next_handle = 0x7700;
+static U next_handle = 0x7700, free_handles[LIST];
+static int free_count;
+/* As the driver: the number of a block that is gone is given again, and soon. */
+static U new_handle(void) { return free_count ? free_handles[--free_count] : (next_handle += 16); }
 #define EACH(list, i) for (int i = 0; i < LIST; i++)
 
 static int find_block(U handle) {
@@ -94,6 +98,7 @@ static void drop_block(int i) {
     if (blocks[i].refs || blocks[i].maps) return;
     used[blocks[i].device] -= blocks[i].size;
     close(blocks[i].fd);
+    if (free_count < LIST) free_handles[free_count++] = blocks[i].handle;
     memset(&blocks[i], 0, sizeof blocks[i]);
 }
 
@@ -130,7 +135,7 @@ static U slot_of(Plain p) {
 /* Streams: what is enqueued is an Op; a graph is a list of them. */
 typedef struct Event { U magic; _Atomic U recorded, done; } Event;
 typedef struct Op {
-    enum { COPY, TABLE, CALL, WRITE, WAIT, RECORD, WAIT_EVENT, GRAPH } kind;
+    enum { COPY, TABLE, STEP, CALL, WRITE, WAIT, RECORD, WAIT_EVENT, GRAPH } kind;
     U a, b, c;
     U *table;
     void (*function)(void *);
@@ -152,6 +157,40 @@ typedef struct Stream {
 } Stream;
 static U stream_magic = 0x57575757, event_magic = 0xE7E7E7E7, graph_magic = 0x69696969;
 
+/* The kernel of cli/src/cuda/step.cu: looks at words of a slot, then writes them. */
+typedef struct { U address, bytes; uint32_t check, write, counter, unused; } StepSlot;
+static U mix(U x) {
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+    return x ^ (x >> 31);
+}
+static U step_span(const StepSlot *s, U from, U to, const U *seed, int writes) {
+    U bad = 0;
+    for (U at = from; at < to; at += 8) {
+        U word = mix(*seed + at), n = to - at < 8 ? to - at : 8;
+        if (writes) memcpy((char *)s->address + at, &word, n);
+        else bad += memcmp((char *)s->address + at, &word, n) != 0;
+    }
+    return bad;
+}
+static U step_words(const StepSlot *s, const U *seed, int writes) {
+    const U whole = 64 << 10;
+    if (s->bytes <= whole) return step_span(s, 0, s->bytes, seed, writes);
+    U bad = step_span(s, 0, 64, seed, writes);
+    for (U at = whole; at + 8 <= s->bytes; at += whole) bad += step_span(s, at, at + 8, seed, writes);
+    return bad + step_span(s, (s->bytes - 64) & ~7ull, s->bytes, seed, writes);
+}
+static R step(int device, const StepSlot *slots, U count, const U *seeds, uint32_t *wrong) {
+    R status = OK;
+    pthread_mutex_lock(&big);
+    for (const StepSlot *s = slots; !status && s < slots + count; s++) {
+        if (!may(device, s->address, s->bytes, s->write == ~0u ? 1 : 3)) status = FAULT;
+        if (!status && s->check != ~0u) wrong[s->counter] += step_words(s, seeds + s->check, 0);
+        if (!status && s->write != ~0u) step_words(s, seeds + s->write, 1);
+    }
+    pthread_mutex_unlock(&big);
+    return status;
+}
 static void unref(Graph *g) {
     if (--g->refs) return;
     for (Op *op = g->first, *next; op; op = next) { next = op->next; free(op->table); free(op); }
@@ -168,6 +207,7 @@ static R perform(Stream *s, Op *op) {
             status = move(device, e[0], e[1], e[2] & ((1ull << 40) - 1));
         }
         return status;
+    case STEP: return step(device, (StepSlot *)op->table, op->a, (U *)op->b, (uint32_t *)op->c);
     case CALL: inside = 1; op->function((void *)op->a); inside = 0; return OK;
     case WRITE: __atomic_store_n((U *)op->a, op->b, __ATOMIC_RELEASE); return OK;
     case WAIT:
@@ -464,7 +504,7 @@ API R cuMemCreate(U *handle, size_t size, const Prop *p, U flags) {
         int fd = memfd_create("fake-cuda-block", MFD_CLOEXEC);
         if (fd < 0 || ftruncate(fd, size)) status = 304;
         EACH(blocks, i) if (!status && !blocks[i].size) {
-            blocks[i] = (Block){next_handle += 16, size, p->id, fd, p->handle_types & 1, 1, 0};
+            blocks[i] = (Block){new_handle(), size, p->id, fd, p->handle_types & 1, 1, 0};
             used[p->id] += size;
             *handle = blocks[i].handle;
             break;
@@ -535,16 +575,24 @@ API R cuMemSetAccess(U at, size_t size, const Access *list, size_t count) {
         if (maps[i].at < at || maps[i].at + maps[i].size > at + size) partial = 1;
         found += maps[i].size;
     }
-    if (!partial) EACH(maps, i) if (maps[i].size && at <= maps[i].at && maps[i].at < at + size)
+    if (!partial && found == size) EACH(maps, i) if (maps[i].size && at <= maps[i].at && maps[i].at < at + size)
         for (size_t k = 0; k < count; k++) {
             if (!peers && list[k].id != blocks[maps[i].block].device) { pthread_mutex_unlock(&big); return breach(INVALID, "set-access: a peer out of reach"); }
             maps[i].access[list[k].id] = list[k].flags;
         }
-    /* Over holes it succeeds; we do that for a whole reservation only. */
-    EACH(ranges, i) if (ranges[i].at == at && ranges[i].size == size && found) found = size;
     pthread_mutex_unlock(&big);
     if (partial) return breach(INVALID, "set-access: a part of a mapping");
-    return found == size ? OK : breach(OK, "set-access: over a hole");
+    /* Over some holes it succeeds; whoever relies on that is wrong. */
+    return found == size ? OK : breach(INVALID, "set-access: over a hole");
+}
+API R cuMemGetAccess(U *flags, const int32_t *location, U at) {
+    ENTER();
+    R status = INVALID;
+    if (location[0] != 1 || location[1] < 0 || location[1] >= devices) return breach(INVALID, __func__);
+    pthread_mutex_lock(&big);
+    EACH(maps, i) if (maps[i].size && maps[i].at <= at && at < maps[i].at + maps[i].size) { *flags = maps[i].access[location[1]]; status = OK; }
+    pthread_mutex_unlock(&big);
+    return status;
 }
 API R cuMemGetAllocationPropertiesFromHandle(Prop *p, U handle) {
     ENTER();
@@ -552,18 +600,27 @@ API R cuMemGetAllocationPropertiesFromHandle(Prop *p, U handle) {
     int i = find_block(handle);
     if (i >= 0) *p = (Prop){.kind = 1, .location = 1, .id = blocks[i].device, .handle_types = blocks[i].exportable};
     pthread_mutex_unlock(&big);
-    return i < 0 ? INVALID : OK;
+    /* The real one looks behind the handle, and may crash. */
+    return i < 0 ? breach(INVALID, "asked about a handle of no block") : OK;
 }
+/* What was exported outlives its block while a descriptor is open. */
+static struct Export { ino_t file; U size; int device; } exported[LIST];
+static int exports;
 API R cuMemExportToShareableHandle(int *fd, U handle, int kind, U flags) {
     ENTER();
     pthread_mutex_lock(&big);
     int i = find_block(handle);
     R status = i < 0 || kind != 1 || flags || !blocks[i].exportable ? breach(INVALID, __func__) : OK;
     if (!status && (*fd = dup(blocks[i].fd)) < 0) status = 304;
+    if (!status) {
+        struct stat s;
+        fstat(*fd, &s);
+        exported[exports++ % LIST] = (struct Export){s.st_ino, blocks[i].size, blocks[i].device};
+    }
     pthread_mutex_unlock(&big);
     return status;
 }
-/* A descriptor of this process only: the same handle again, as the driver may give. */
+/* A descriptor of this process only: the same handle again, as the driver may give, while the block lives. */
 API R cuMemImportFromShareableHandle(U *handle, U fd, int kind) {
     ENTER();
     struct stat a, b;
@@ -574,6 +631,17 @@ API R cuMemImportFromShareableHandle(U *handle, U fd, int kind) {
         blocks[i].refs++;
         *handle = blocks[i].handle;
         status = OK;
+    }
+    for (int e = 0; status && e < LIST; e++) if (exported[e].size && exported[e].file == a.st_ino) {
+        EACH(blocks, i) if (!blocks[i].size) {
+            int own = fcntl((int)fd, F_DUPFD_CLOEXEC, 0);
+            if (own < 0) { status = 304; e = LIST; break; }
+            blocks[i] = (Block){new_handle(), exported[e].size, exported[e].device, own, 1, 1, 0};
+            used[exported[e].device] += exported[e].size;
+            *handle = blocks[i].handle;
+            status = OK;
+            break;
+        }
     }
     pthread_mutex_unlock(&big);
     return status;
@@ -695,7 +763,7 @@ API R cuEventElapsedTime(float *ms, Event *a, Event *b) { ENTER(); (void)a; (voi
 
 /* Modules: the text's version and target must fit, and a function is the size of its table. */
 typedef struct Module { char *text; Ctx *ctx; } Module;
-typedef struct Function { U capacity; Ctx *ctx; } Function;
+typedef struct Function { U capacity; Ctx *ctx; char kind; } Function; /* kind: copy, step, wait */
 API R cuModuleLoadData(Module **out, const char *text) {
     ENTER(); NEED_CTX(); UNSAFE_IN_CAPTURE();
     int major = 0, minor = 0, target = 0;
@@ -713,11 +781,12 @@ API R cuModuleUnload(Module *m) { ENTER(); NEED_CTX(); free(m->text); free(m); r
 API R cuModuleGetFunction(Function **out, Module *m, const char *name) {
     ENTER(); NEED_CTX();
     char entry[128];
-    U capacity;
+    U capacity = 16;
+    char kind = strcmp(name, "gvmm_step") == 0 ? 's' : strcmp(name, "gvmm_spin") == 0 ? 'w' : 'c';
     snprintf(entry, sizeof entry, ".entry %s(", name);
-    if (!strstr(m->text, entry) || sscanf(name, "gvmm_copy_%lu", &capacity) != 1) return NOT_FOUND;
+    if (!strstr(m->text, entry) || (kind == 'c' && sscanf(name, "gvmm_copy_%lu", &capacity) != 1)) return NOT_FOUND;
     Function *f = malloc(sizeof *f);
-    *f = (Function){capacity, m->ctx};
+    *f = (Function){capacity, m->ctx, kind};
     *out = f;
     return OK;
 }
@@ -725,6 +794,13 @@ API R cuLaunchKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, unsigne
     ENTER(); NEED_CTX();
     STREAM(s, h); SAME_CTX(s);
     if (f->ctx != current()) return breach(BAD_CONTEXT, "a kernel of another context");
+    if (f->kind == 'w') return OK;
+    if (f->kind == 's') {
+        if (gx > f->capacity || !gx || gy != 1 || gz != 1 || bx != 256 || by != 1 || bz != 1 || shared || extra) return breach(INVALID, __func__);
+        StepSlot *slots = malloc(sizeof(StepSlot) * 16);
+        memcpy(slots, params[0], sizeof(StepSlot) * 16);
+        return put(s, (Op){.kind = STEP, .table = (U *)slots, .a = gx, .b = *(U *)params[1], .c = *(U *)params[2]}, 1);
+    }
     const U *table = params[0];
     U count = table[0] & 0xffffffff, shift = table[0] >> 32, tiles = 0;
     if (gy != 1 || gz != 1 || bx != 256 || by != 1 || bz != 1 || shared || extra || count > f->capacity || !count) return breach(INVALID, __func__);

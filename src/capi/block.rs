@@ -74,7 +74,7 @@ pub unsafe extern "C" fn gvmm_block_create(
 /// Parameters: `device`; `native_handle`, the driver's; `size_bytes`, its size, a multiple of the
 /// granularity; `flags`, 0 or GVMM_BLOCK_OWNED; `out_block`, the handle.
 /// Statuses: INVALID_SIZE, INVALID_ARGUMENT (`flags`, or a native handle of 0), INVALID_HANDLE (the driver
-/// does not know the native handle, as far as it can tell).
+/// does not know the native handle, as far as it can tell: a vendor's may crash on a number that is none).
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_block_adopt(

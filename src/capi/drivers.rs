@@ -20,18 +20,15 @@ pub(super) struct Opened {
     pub(super) fault: Arc<Fault>,
 }
 
-/// The drivers in the order in which `auto` tries them.
-const KINDS: [DriverKind; 4] = [DriverKind::CUDA, DriverKind::HIP, DriverKind::LEVEL_ZERO, DriverKind::HOST];
-
 /// The driver of a number, opened at the first call that succeeds.
 pub(super) fn open(number: u32) -> Result<&'static Opened> {
     static OPENED: [OnceCell<Opened>; 4] = [const { OnceCell::new() }; 4];
     let Some(kind) = wanted(number) else { return first(|kind| open(kind.0)) };
-    let place = KINDS.iter().position(|&known| known == kind).and_then(|index| OPENED.get(index));
+    let place = driver::ORDER.iter().position(|&known| known == kind).and_then(|index| OPENED.get(index));
     let place =
         place.ok_or(Error::new(Kind::InvalidArgument, Operation::Open, "no driver has this number"))?;
     place.get_or_try_init(|| {
-        let fault = Arc::new(Fault::new(driver::open(Some(kind), &config::get().host)?));
+        let fault = Arc::new(Fault::new(driver::open(Some(kind), config::get())?));
         Ok(Opened { driver: fault.clone(), fault })
     })
 }
@@ -47,11 +44,11 @@ fn wanted(number: u32) -> Option<DriverKind> {
 /// The first driver that this machine has.
 fn first(open: impl Fn(DriverKind) -> Result<&'static Opened>) -> Result<&'static Opened> {
     let mut last = Error::new(Kind::DriverNotFound, Operation::Open, "no driver was found");
-    for kind in KINDS {
+    for kind in driver::ORDER {
         match open(kind) {
             Ok(opened) => return Ok(opened),
             Err(error) => {
-                log::debug!("{}: {error}", kind.name());
+                driver::note_absence(kind, &error);
                 last = error;
             }
         }

@@ -28,6 +28,35 @@ struct Mapping {
     busy: bool,
 }
 
+/// What a set-access is about.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(in crate::driver) struct Claim {
+    /// The blocks' devices, each once.
+    pub(in crate::driver) devices: Vec<Ordinal>,
+    /// The mappings, in order.
+    pub(in crate::driver) mappings: Vec<DeviceRange>,
+    /// The mappings without the holes between them, neighbours as one.
+    pub(in crate::driver) runs: Vec<DeviceRange>,
+}
+
+impl Claim {
+    fn add(&mut self, mapping: &Mapping) {
+        if !self.devices.contains(&mapping.device) {
+            self.devices.push(mapping.device);
+        }
+        self.mappings.push(mapping.range);
+        let joined = self
+            .runs
+            .last()
+            .filter(|run| run.end() == mapping.range.start())
+            .and_then(|run| DeviceRange::new(run.start(), run.size().checked_add(mapping.range.size())?));
+        match (joined, self.runs.last_mut()) {
+            (Some(joined), Some(run)) => *run = joined,
+            _ => self.runs.push(mapping.range),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
     ranges: BTreeMap<DevicePtr, (DeviceRange, Ordinal)>,
@@ -164,12 +193,12 @@ impl Books {
     }
 
     /// Checks a set-access over whole neighbouring mappings of one reservation, or over a whole reservation, which
-    /// may have holes, and books it as under way; gives the blocks' devices, each once.
-    pub(in crate::driver) fn begin_access(&self, range: DeviceRange) -> Result<Vec<Ordinal>> {
+    /// may have holes, and books it as under way.
+    pub(in crate::driver) fn begin_access(&self, range: DeviceRange) -> Result<Claim> {
         let mut state = self.state();
         state.check_inside(range, Operation::SetAccess)?;
         let may_have_holes = state.ranges.get(&range.start()).is_some_and(|(whole, _)| *whole == range);
-        let (mut bytes, mut devices) = (0, Vec::new());
+        let (mut bytes, mut claim) = (0, Claim::default());
         for mapping in state.overlapping(range) {
             if !range.contains_range(mapping.range) {
                 return Err(refuse(Kind::PartialMapping, Operation::SetAccess, range, "name whole mappings"));
@@ -178,9 +207,7 @@ impl Books {
                 return Err(busy(mapping.range, Operation::SetAccess));
             }
             bytes += mapping.range.size().get();
-            if !devices.contains(&mapping.device) {
-                devices.push(mapping.device);
-            }
+            claim.add(mapping);
         }
         if bytes == 0 || !may_have_holes && bytes != range.size().get() {
             return Err(refuse(Kind::NotMapped, Operation::SetAccess, range, "not all of it is mapped"));
@@ -188,7 +215,7 @@ impl Books {
         for (_, mapping) in state.mappings.range_mut(range.start()..range.end()) {
             mapping.busy = true;
         }
-        Ok(devices)
+        Ok(claim)
     }
 
     pub(in crate::driver) fn end_access(&self, range: DeviceRange) {
@@ -286,14 +313,16 @@ mod tests {
         map(&books, 16);
         map(&books, 20);
         assert_eq!(kind(books.begin_access(range(16, 6))), Some(Kind::NotMapped));
-        assert_eq!(books.begin_access(range(16, 8)).expect("a whole reservation"), [Ordinal(0)]);
+        let claim = books.begin_access(range(16, 8)).expect("a whole reservation");
+        let mappings = vec![range(16, 2), range(20, 2)];
+        assert_eq!(claim, Claim { devices: vec![Ordinal(0)], runs: mappings.clone(), mappings });
         books.end_access(range(16, 8));
         assert_eq!(kind(books.begin_access(range(16, 1))), Some(Kind::PartialMapping));
         assert_eq!(kind(books.begin_access(range(18, 2))), Some(Kind::NotMapped));
         map(&books, 18);
-        assert_eq!(books.begin_access(range(16, 6)).expect("whole"), [Ordinal(0)]);
+        assert_eq!(books.begin_access(range(16, 6)).expect("whole").runs, [range(16, 6)]);
         books.end_access(range(16, 6));
-        assert_eq!(books.begin_access(range(18, 2)).expect("one"), [Ordinal(0)]);
+        assert_eq!(books.begin_access(range(18, 2)).expect("one").mappings, [range(18, 2)]);
     }
 
     #[test]

@@ -19,15 +19,18 @@ pub mod cuda;
 pub mod host;
 pub mod level_zero;
 pub mod library;
+mod open;
 pub mod quirks;
 pub mod testing;
 
-use crate::config::HostConfig;
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
 use std::fmt::Debug;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
+
+pub(crate) use open::note_absence;
+pub use open::{DeviceSummary, ORDER, QuirkInForce, Summary, open, survey};
 
 /// Whose driver it is. A number, since a newer library may know more.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -270,7 +273,8 @@ pub trait Driver: Send + Sync + Debug {
     /// Imports a block of `size` bytes that another process, or this one, exported.
     fn import(&self, device: Ordinal, fd: BorrowedFd<'_>, size: ByteSize) -> Result<NativeBlock>;
 
-    /// Checks that a native handle from outside is a block of `size` bytes of `device`, as far as the driver can.
+    /// Checks that a native handle from outside is a block of `size` bytes of `device`, as far as the driver can:
+    /// a vendor's may crash when it is asked about a number that is no handle, or no longer one.
     fn check_native(&self, device: Ordinal, block: NativeBlock, size: ByteSize) -> Result<()>;
 
     /// Streams of our own, for callers who have none.
@@ -311,17 +315,4 @@ pub trait Streams {
 /// The failure of a call that a driver does not have.
 pub const fn unsupported(operation: Operation, hint: &'static str) -> Error {
     Error::new(Kind::Unsupported, operation, hint)
-}
-
-/// Opens the driver of `kind`, or without one the best that this machine has. Only the host's own is there so
-/// far; it behaves as `host` says.
-pub fn open(kind: Option<DriverKind>, host: &HostConfig) -> Result<Arc<dyn Driver>> {
-    match kind {
-        None | Some(DriverKind::HOST) => Ok(Arc::new(host::HostDriver::new(host.clone(), None)?)),
-        Some(DriverKind::CUDA | DriverKind::HIP | DriverKind::LEVEL_ZERO) => {
-            let hint = "this version has the host driver only: set GVMM_DRIVER=host";
-            Err(Error::new(Kind::DriverNotFound, Operation::Open, hint))
-        }
-        Some(_) => Err(Error::new(Kind::InvalidArgument, Operation::Open, "no driver has this number")),
-    }
 }

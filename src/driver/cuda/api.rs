@@ -214,6 +214,7 @@ table! {
     }
     optional {
         error_name = c"cuGetErrorName" (status: Status, name: &mut *const std::ffi::c_char);
+        access_get = c"cuMemGetAccess" (flags: &mut u64, location: &Location, address: u64);
         context_id = c"cuCtxGetId" (context: u64, id: &mut u64);
         stream_write_value = c"cuStreamWriteValue64_v2" (stream: u64, address: u64, value: u64, flags: u32);
         stream_wait_value = c"cuStreamWaitValue64_v2" (stream: u64, address: u64, value: u64, flags: u32);

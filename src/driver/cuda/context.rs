@@ -4,6 +4,7 @@ use super::api::{Api, NO_TIMING, NOT_READY, SUCCESS};
 use super::copy::Kernels;
 use super::device::{Device, PLAIN};
 use super::stream::refuse_inside;
+use crate::driver::library::intern;
 use crate::driver::quirks::{self, Care, Subject};
 use crate::driver::{DriverKind, Ordinal, Stream};
 use crate::error::{Error, Kind, Operation, Result};
@@ -58,7 +59,8 @@ impl Core {
         let version = u32::try_from(version).unwrap_or(0);
         let subject = Subject { kind: DriverKind::CUDA, version, arch: "" };
         if quirks::care(&subject, forced).has(Care::REFUSE) {
-            let hint = "the driver is older than CUDA 11.0: install a newer one";
+            let place = api.path().display();
+            let hint = intern(&format!("{place} is older than CUDA 11.0: install a newer driver"));
             return Err(
                 Error::new(Kind::DriverTooOld, Operation::Open, hint).native(i64::from(version), "version")
             );

@@ -3,14 +3,20 @@
 //!
 //! No lock is held across a driver call: a mapping is booked as busy before its call and settled after it.
 
-use super::api::{AccessDesc, Location, ON_DEVICE, SUCCESS};
+use super::api::{AccessDesc, Location, ON_DEVICE, SUCCESS, Status};
 use super::context::Core;
 use super::device::Device;
-use crate::driver::books::{Block, Books};
+use crate::driver::books::{Block, Books, Claim};
 use crate::driver::library::intern;
 use crate::driver::{Access, AccessMode, CreateOptions, MemoryInfo, NativeBlock, Ordinal, unsupported};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
+
+/// More than the device has is out of memory, also where the driver calls it an invalid value (1).
+fn beyond(status: Status, size: ByteSize, device: &Device) -> Status {
+    const OUT_OF_MEMORY: Status = 2;
+    if status == 1 && size > device.total { OUT_OF_MEMORY } else { status }
+}
 
 impl Core {
     fn virtual_memory(&self, device: Ordinal, operation: Operation) -> Result<&Device> {
@@ -105,6 +111,7 @@ impl Core {
         if found.rdma && matches!(status, 1 | 800 | 801) {
             status = make(&mut handle, false);
         }
+        let status = beyond(status, size, found);
         self.api.check(status, Operation::Create).map_err(|e| e.of(size))?;
         books.add_block(handle, Block { size, device, references: 1, exportable: options.exportable });
         Ok(NativeBlock(handle))
@@ -143,7 +150,7 @@ impl Core {
         unmapped.map_err(|e| e.at(range.start(), range.size()))
     }
 
-    /// One call for the whole list: a call that names a peer costs about 1 ms, however many devices it names.
+    /// The whole list in each call: one that names a peer costs about 1 ms, however many devices it names.
     pub(super) fn set_access(&self, books: &Books, range: DeviceRange, access: &[Access]) -> Result<()> {
         let here = |e: Error| e.at(range.start(), range.size());
         for (at, line) in access.iter().enumerate() {
@@ -160,15 +167,53 @@ impl Core {
                 "the access list is empty",
             )));
         }
-        let owners = books.begin_access(range)?;
-        let result = self.descriptors(&owners, access).and_then(|list| {
-            let Some(first) = owners.first().filter(|_| !list.is_empty()) else { return Ok(()) };
+        let claim = books.begin_access(range)?;
+        let result = self.descriptors(&claim.devices, access).and_then(|list| {
+            let Some(first) = claim.devices.first().filter(|_| !list.is_empty()) else { return Ok(()) };
             let _entered = self.enter_primary(*first, Operation::SetAccess)?;
-            let (address, bytes, count) = (range.start().get(), range.size().get(), list.len() as u64);
-            self.api.check(self.api.set_access(address, bytes, list.as_ptr(), count), Operation::SetAccess)
+            self.set_runs(&claim, &list)
         });
         books.end_access(range);
         result.map_err(here)
+    }
+
+    /// One call for each run of neighbours: over holes the driver sometimes refuses (where the first address is not
+    /// mapped) and sometimes not. Where a later run fails, the earlier ones get back what they had.
+    fn set_runs(&self, claim: &Claim, list: &[AccessDesc]) -> Result<()> {
+        let before = if claim.runs.len() > 1 { self.access_of(&claim.mappings, list) } else { Vec::new() };
+        for run in &claim.runs {
+            let status = self.set_run(*run, list);
+            if status == SUCCESS {
+                continue;
+            }
+            for (mapping, had) in before.iter().filter(|(mapping, _)| mapping.start() < run.start()) {
+                self.log("give access back", self.set_run(*mapping, had));
+            }
+            return Err(self.api.error(status, Operation::SetAccess));
+        }
+        Ok(())
+    }
+
+    fn set_run(&self, run: DeviceRange, list: &[AccessDesc]) -> Status {
+        self.api.set_access(run.start().get(), run.size().get(), list.as_ptr(), list.len() as u64)
+    }
+
+    /// What the devices of `list` may do in each mapping now.
+    fn access_of(
+        &self,
+        mappings: &[DeviceRange],
+        list: &[AccessDesc],
+    ) -> Vec<(DeviceRange, Vec<AccessDesc>)> {
+        let now = |mapping: &DeviceRange| {
+            let line = |line: &AccessDesc| {
+                let mut flags = 0;
+                let status = self.api.access_get(&mut flags, &line.location, mapping.start().get());
+                let known = i32::try_from(flags).ok().filter(|_| status == SUCCESS)?;
+                Some(AccessDesc { flags: known, ..*line })
+            };
+            (*mapping, list.iter().filter_map(line).collect())
+        };
+        mappings.iter().map(now).collect()
     }
 
     /// The list as the driver takes it. A device that cannot reach a block's device has no access to take away.
@@ -201,13 +246,13 @@ impl Core {
     }
 
     pub(super) fn allocate(&self, books: &Books, device: Ordinal, size: ByteSize) -> Result<DevicePtr> {
-        self.device(device, Operation::Allocate)?;
+        let found = self.device(device, Operation::Allocate)?;
         if size.is_zero() {
             return Err(Error::new(Kind::InvalidSize, Operation::Allocate, "0 bytes"));
         }
         let _entered = self.enter_primary(device, Operation::Allocate)?;
         let mut address = 0;
-        let status = self.api.memory_alloc(&mut address, size.get());
+        let status = beyond(self.api.memory_alloc(&mut address, size.get()), size, found);
         self.api.check(status, Operation::Allocate).map_err(|e| e.of(size))?;
         books.add_allocation(DevicePtr(address), device);
         Ok(DevicePtr(address))

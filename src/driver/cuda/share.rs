@@ -50,6 +50,10 @@ impl Core {
     }
 
     /// Checks a handle from outside, and books it so that it can be mapped.
+    ///
+    /// A number that never was a handle, or whose block was released, cannot be told from a handle: the driver looks
+    /// behind it, and may crash. Nor can we remember what we released ourselves: the driver soon gives the same
+    /// numbers again, to whoever asks next (on an H200, 100 blocks made one after the other had 9 handles).
     pub(super) fn check_native(
         &self,
         books: &Books,
@@ -58,8 +62,10 @@ impl Core {
         size: ByteSize,
     ) -> Result<()> {
         let _entered = self.enter_primary(device, Operation::Query)?;
-        if let Ok(known) = books.block(block, Operation::Query) {
-            return same(known, device, size);
+        match books.block(block, Operation::Query) {
+            // A block that was only shown to us may be gone, and its handle another block's by now.
+            Ok(known) if known.references > 0 => return same(known, device, size),
+            _ => {}
         }
         if block.0 == 0 {
             return Err(Error::new(Kind::InvalidHandle, Operation::Query, "0 is no block"));

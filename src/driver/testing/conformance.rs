@@ -15,6 +15,7 @@ mod timelines;
 
 use crate::driver::{Capabilities, Driver, Ordinal};
 use crate::error::Error;
+use crate::units::DevicePtr;
 use rig::Rig;
 use std::fmt;
 use std::sync::Arc;
@@ -54,6 +55,31 @@ enum Stop {
 impl From<Error> for Stop {
     fn from(error: Error) -> Self {
         Self::Fail(Mismatch { expected: "success".to_owned(), seen: error.to_string() })
+    }
+}
+
+/// Writes bytes to an address of a device, and waits until they are there; false where it fails.
+pub type Write = dyn Fn(Ordinal, DevicePtr, &[u8]) -> bool + Send + Sync;
+/// Fills bytes from an address of a device; false where it fails.
+pub type Read = dyn Fn(Ordinal, DevicePtr, &mut [u8]) -> bool + Send + Sync;
+/// Whether a device may read, and whether it may write, at an address.
+pub type Allowed = dyn Fn(Ordinal, DevicePtr) -> (bool, bool) + Send + Sync;
+
+/// How bytes get to and from a device's memory, and what the device may do there, where the host cannot touch it
+/// itself: through the vendor's own calls, as another user of the driver makes them.
+#[derive(Clone)]
+pub struct Staged {
+    /// Writes bytes.
+    pub write: Arc<Write>,
+    /// Reads bytes.
+    pub read: Arc<Read>,
+    /// Asks for access.
+    pub access: Arc<Allowed>,
+}
+
+impl fmt::Debug for Staged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Staged")
     }
 }
 
@@ -102,6 +128,12 @@ impl Check {
 
     /// Makes the check on a device. It gives back everything that it made.
     pub fn run(&self, driver: &Arc<dyn Driver>, device: Ordinal) -> Outcome {
+        self.run_staged(driver, device, None)
+    }
+
+    /// The same; where the host cannot touch the device's memory, bytes are looked at through `staged`. Without
+    /// one, checks that look at bytes are skipped there.
+    pub fn run_staged(&self, driver: &Arc<dyn Driver>, device: Ordinal, staged: Option<&Staged>) -> Outcome {
         let capabilities = match driver.device_info(device) {
             Ok(info) => info.capabilities,
             Err(error) => return outcome(Err(error.into())),
@@ -115,7 +147,7 @@ impl Check {
         if driver.device_count() < self.devices {
             return Outcome::Skipped("there are not enough devices");
         }
-        let mut rig = match Rig::new(Arc::clone(driver), device, capabilities) {
+        let mut rig = match Rig::new(Arc::clone(driver), device, capabilities, staged.cloned()) {
             Ok(rig) => rig,
             Err(error) => return outcome(Err(error.into())),
         };

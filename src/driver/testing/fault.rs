@@ -112,13 +112,13 @@ impl Tap for Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::HostConfig;
-    use crate::driver::{Ordinal, open};
+    use crate::config::Config;
+    use crate::driver::{DriverKind, Ordinal, open};
     use crate::error::{Kind, Operation};
     use crate::units::{ByteSize, DevicePtr};
 
     fn faulty() -> Fault {
-        Fault::new(open(None, &HostConfig::default()).expect("the host driver"))
+        Fault::new(open(Some(DriverKind::HOST), &Config::default()).expect("the host driver"))
     }
 
     fn error(kind: Kind) -> Error {

@@ -133,12 +133,12 @@ impl Tap for Trace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::HostConfig;
-    use crate::driver::{CreateOptions, Ordinal, open};
+    use crate::config::Config;
+    use crate::driver::{CreateOptions, DriverKind, Ordinal, open};
 
     #[test]
     fn calls_are_counted_what_lives_too_and_records_only_when_asked_for() {
-        let trace = Trace::new(open(None, &HostConfig::default()).expect("the host driver"));
+        let trace = Trace::new(open(Some(DriverKind::HOST), &Config::default()).expect("the host driver"));
         let (device, size) = (Ordinal(0), ByteSize::mib(2));
         let granule = trace.granularity(device, size).expect("a granule");
         let range = trace.reserve(device, size, granule).expect("a range");

@@ -2,7 +2,7 @@
 
 use super::rig::{Rig, mismatch, refused, same};
 use super::{Check, Checked, Stop, Verdict};
-use crate::driver::{AccessMode, Capabilities, CreateOptions, NativeBlock};
+use crate::driver::{AccessMode, Capabilities, CreateOptions, DriverKind, NativeBlock};
 use crate::error::Kind;
 use crate::units::ByteSize;
 
@@ -20,6 +20,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::new("a released block's memory goes with its last mapping", figures_mapped).needs(VM),
     Check::new("all memory can be had, and once more", exhaust).needs(VM),
     Check::new("a native handle is checked for device and size", native).needs(VM),
+    Check::new("a released block's native handle is refused", native_released).needs(VM),
 ];
 
 /// The free bytes now.
@@ -139,6 +140,14 @@ fn native(rig: &mut Rig) -> Verdict {
         let other = rig.driver.check_native(rig.other(), block, rig.granules(2));
         refused(Kind::InvalidHandle, "another device's block", other)?;
     }
+    Ok(())
+}
+
+fn native_released(rig: &mut Rig) -> Verdict {
+    if rig.driver.kind() == DriverKind::CUDA {
+        return Err(Stop::Skip("the driver gives handles again, and may crash when asked about a stale one"));
+    }
+    let block = rig.block(2)?;
     rig.release(block)?;
     let released = rig.driver.check_native(rig.device, block, rig.granules(2));
     refused(Kind::InvalidHandle, "a released block", released)

@@ -1,7 +1,7 @@
 //! What every check stands on: a device, things made on it and given back afterwards, and comparisons.
 
 use super::super::touch;
-use super::{Checked, Mismatch, Stop, Verdict};
+use super::{Checked, Mismatch, Staged, Stop, Verdict};
 use crate::driver::{
     Access, AccessMode, Capabilities, CopySlice, CreateOptions, Driver, DriverKind, Graph, NativeBlock,
     Ordinal, Stream, Streams, TimelineId,
@@ -21,6 +21,8 @@ pub(super) struct Rig {
     pub(super) device: Ordinal,
     pub(super) capabilities: Capabilities,
     pub(super) granule: Granularity,
+    /// For devices whose memory the host cannot touch.
+    staged: Option<Staged>,
     ranges: Vec<DeviceRange>,
     blocks: Vec<NativeBlock>,
     mappings: Vec<DeviceRange>,
@@ -35,13 +37,19 @@ fn forget<T: PartialEq>(list: &mut Vec<T>, item: &T) {
 }
 
 impl Rig {
-    pub(super) fn new(driver: Arc<dyn Driver>, device: Ordinal, capabilities: Capabilities) -> Result<Self> {
+    pub(super) fn new(
+        driver: Arc<dyn Driver>,
+        device: Ordinal,
+        capabilities: Capabilities,
+        staged: Option<Staged>,
+    ) -> Result<Self> {
         let granule = driver.granularity(device, ByteSize::mib(2))?;
         Ok(Self {
             driver,
             device,
             capabilities,
             granule,
+            staged: staged.filter(|_| !capabilities.has(Capabilities::HOST_TOUCH)),
             ranges: Vec::new(),
             blocks: Vec::new(),
             mappings: Vec::new(),
@@ -207,7 +215,7 @@ impl Rig {
 
     // What the host does.
 
-    pub(super) fn host_touches(&self) -> Verdict {
+    fn host_touches(&self) -> Verdict {
         if self.has(Capabilities::HOST_TOUCH) {
             Ok(())
         } else {
@@ -217,20 +225,36 @@ impl Rig {
 
     /// Writes `bytes` to a device address.
     pub(super) fn write(&self, to: DevicePtr, bytes: &[u8]) -> Verdict {
-        self.host_touches()?;
-        same("the host writes what the device can write", true, touch::write(to, bytes))
+        let written = match &self.staged {
+            Some(staged) => (staged.write)(self.device, to, bytes),
+            None => {
+                self.host_touches()?;
+                touch::write(to, bytes)
+            }
+        };
+        same("the host writes what the device can write", true, written)
     }
 
     /// Reads from a device address.
     pub(super) fn read(&self, from: DevicePtr, size: usize) -> Checked<Vec<u8>> {
-        self.host_touches()?;
         let mut bytes = vec![0; size];
-        same("the host reads what the device can read", true, touch::read(from, &mut bytes))?;
+        let read = match &self.staged {
+            Some(staged) => (staged.read)(self.device, from, &mut bytes),
+            None => {
+                self.host_touches()?;
+                touch::read(from, &mut bytes)
+            }
+        };
+        same("the host reads what the device can read", true, read)?;
         Ok(bytes)
     }
 
-    /// Whether the host can read, and whether it can write, the first byte of a range.
+    /// Whether the host, or the device where the host cannot touch its memory, can read and can write the first
+    /// byte of a range.
     pub(super) fn touch(&self, range: DeviceRange) -> Checked<(bool, bool)> {
+        if let Some(staged) = &self.staged {
+            return Ok((staged.access)(self.device, range.start()));
+        }
         self.host_touches()?;
         let mut byte = [0];
         let readable = touch::read(range.start(), &mut byte);

@@ -1,0 +1,7 @@
+//! `gvmm steps` on an NVIDIA GPU: the command buffer is a real graph of kernels, and so are the checks.
+
+mod api;
+mod executor;
+mod gpu;
+
+pub(crate) use executor::run;

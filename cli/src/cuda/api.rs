@@ -1,0 +1,79 @@
+//! The few functions of `libcuda` that an executor uses beside gvmm, found as gvmm finds them.
+#![allow(unsafe_code, reason = "calls through the addresses that dlsym gave")]
+
+use gvmm::config;
+use gvmm::driver::library::{Library, Places};
+use gvmm::error::{Error, Kind, Operation, Result};
+use std::ffi::{CStr, c_char, c_void};
+
+/// Writes the table: a field for each symbol, and a method of the same name that calls it and tells a failure.
+macro_rules! table {
+    ($($name:ident = $symbol:literal ($($arg:ident: $type:ty),*);)*) => {
+        /// The table of functions, with the names and signatures of `cuda.h`.
+        pub(super) struct Api {
+            $($name: unsafe extern "C" fn($($type),*) -> i32,)*
+        }
+
+        impl Api {
+            fn load(library: &Library) -> Result<Self> {
+                Ok(Self {
+                    $($name: {
+                        let address = library.symbol($symbol).ok_or_else(|| missing($symbol))?;
+                        // SAFETY: the symbol has the signature that cuda.h gives it, which the table repeats.
+                        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> i32>(address.as_ptr()) }
+                    },)*
+                })
+            }
+
+            $(
+                #[expect(clippy::too_many_arguments, clippy::allow_attributes, reason = "the driver's signature")]
+                #[allow(unfulfilled_lint_expectations, reason = "most have few")]
+                pub(super) fn $name(&self, $($arg: $type),*) -> Result<()> {
+                    // SAFETY: references are valid for the call, and handles are those that the driver gave.
+                    match unsafe { (self.$name)($($arg),*) } {
+                        0 => Ok(()),
+                        code => Err(failed($symbol, code)),
+                    }
+                }
+            )*
+        }
+    };
+}
+
+table! {
+    primary_retain = c"cuDevicePrimaryCtxRetain" (context: &mut u64, device: i32);
+    primary_release = c"cuDevicePrimaryCtxRelease_v2" (device: i32);
+    context_push = c"cuCtxPushCurrent_v2" (context: u64);
+    context_pop = c"cuCtxPopCurrent_v2" (context: &mut u64);
+    memory_alloc = c"cuMemAlloc_v2" (address: &mut u64, bytes: u64);
+    memory_free = c"cuMemFree_v2" (address: u64);
+    copy_in = c"cuMemcpyHtoD_v2" (dst: u64, src: *const c_void, bytes: u64);
+    copy_out = c"cuMemcpyDtoH_v2" (dst: *mut c_void, src: u64, bytes: u64);
+    stream_synchronize = c"cuStreamSynchronize" (stream: u64);
+    event_create = c"cuEventCreate" (event: &mut u64, flags: u32);
+    event_record = c"cuEventRecord" (event: u64, stream: u64);
+    event_elapsed = c"cuEventElapsedTime" (milliseconds: &mut f32, from: u64, to: u64);
+    event_destroy = c"cuEventDestroy_v2" (event: u64);
+    module_load = c"cuModuleLoadData" (module: &mut u64, image: *const c_char);
+    module_function = c"cuModuleGetFunction" (function: &mut u64, module: u64, name: *const c_char);
+    module_unload = c"cuModuleUnload" (module: u64);
+    launch_kernel = c"cuLaunchKernel" (function: u64, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32,
+        shared: u32, stream: u64, parameters: *const *const c_void, extra: *const *const c_void);
+}
+
+impl Api {
+    /// The library that the CUDA driver has opened.
+    pub(super) fn open() -> Result<Self> {
+        let places = Places { base: "libcuda.so", sonames: &["libcuda.so.1"] };
+        Self::load(&Library::open(places, config::get().libraries.cuda.as_deref())?)
+    }
+}
+
+fn missing(symbol: &'static CStr) -> Error {
+    Error::new(Kind::DriverTooOld, Operation::Open, symbol.to_str().unwrap_or_default())
+}
+
+fn failed(symbol: &'static CStr, code: i32) -> Error {
+    let name = symbol.to_str().unwrap_or_default();
+    Error::new(Kind::DriverError, Operation::Launch, name).native(code.into(), "")
+}

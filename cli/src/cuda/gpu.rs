@@ -1,0 +1,192 @@
+//! The kernels of `step.cu` with their memory, and a clock on the GPU.
+
+use super::api::Api;
+use gvmm::driver::{Ordinal, Stream};
+use gvmm::error::{Error, Kind, Operation, Result};
+use std::ffi::{CStr, c_void};
+
+/// For CUDA 11.0 and sm_50 or later.
+const TEXT: &CStr = match CStr::from_bytes_with_nul(concat!(include_str!("step.ptx"), "\0").as_bytes()) {
+    Ok(text) => text,
+    Err(_) => panic!("a PTX text has no zero byte inside"),
+};
+
+/// As in `step.cu`: slots of a launch, and threads of a block.
+const SLOTS: usize = 16;
+const THREADS: u32 = 256;
+
+/// How long the stream is kept busy so that what is timed is enqueued by the time it runs.
+const SPIN_NS: u64 = 300_000;
+
+/// No seed.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// What a kernel does with one slot's memory.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Work {
+    pub(super) address: u64,
+    pub(super) bytes: u64,
+    /// Which seed its data must be of, or [`NONE`].
+    pub(super) check: u32,
+    /// Which seed's data is written then, or [`NONE`].
+    pub(super) write: u32,
+    /// Where words that are wrong are counted.
+    pub(super) counter: u32,
+    pub(super) unused: u32,
+}
+
+const IDLE: Work = Work { address: 0, bytes: 0, check: NONE, write: NONE, counter: 0, unused: 0 };
+
+/// One device's kernels, seeds, counters and events. Its primary context is current on this thread while it lives.
+pub(super) struct Gpu {
+    api: Api,
+    device: i32,
+    module: u64,
+    step: u64,
+    spin: u64,
+    seeds: u64,
+    counters: u64,
+    count: usize,
+    events: [u64; 2],
+}
+
+impl Gpu {
+    /// With `seeds` seeds and `counters` counters.
+    pub(super) fn new(device: Ordinal, seeds: usize, counters: usize) -> Result<Self> {
+        let (api, device, mut context) = (Api::open()?, device.0.cast_signed(), 0);
+        api.primary_retain(&mut context, device)?;
+        api.context_push(context)?;
+        let mut gpu = Self {
+            api,
+            device,
+            module: 0,
+            step: 0,
+            spin: 0,
+            seeds: 0,
+            counters: 0,
+            count: counters.max(1),
+            events: [0; 2],
+        };
+        gpu.api.module_load(&mut gpu.module, TEXT.as_ptr())?;
+        gpu.api.module_function(&mut gpu.step, gpu.module, c"gvmm_step".as_ptr())?;
+        gpu.api.module_function(&mut gpu.spin, gpu.module, c"gvmm_spin".as_ptr())?;
+        gpu.api.memory_alloc(&mut gpu.seeds, 8 * seeds.max(2) as u64)?;
+        gpu.api.memory_alloc(&mut gpu.counters, 4 * counters.max(1) as u64)?;
+        for event in &mut gpu.events {
+            gpu.api.event_create(event, 0)?;
+        }
+        gpu.prove()?;
+        Ok(gpu)
+    }
+
+    /// Proves that the kernels find wrong data, every word of it, and right data right.
+    fn prove(&self) -> Result<()> {
+        const BYTES: u64 = 200_003;
+        /// 8 at the beginning, 3 in the middle, 9 at the end.
+        const WORDS: u32 = 20;
+        let mut address = 0;
+        self.api.memory_alloc(&mut address, BYTES)?;
+        let proven = self.prove_at(Work { address, bytes: BYTES, ..IDLE }, WORDS);
+        self.api.memory_free(address)?;
+        proven
+    }
+
+    fn prove_at(&self, work: Work, words: u32) -> Result<()> {
+        let default_stream = Stream(0);
+        let mut seen = [0; 2];
+        for (seed, seen) in seen.iter_mut().enumerate() {
+            self.prepare(&[1, 2])?;
+            self.launch(default_stream, &[Work { write: 0, ..work }])?;
+            self.launch(default_stream, &[Work { check: seed as u32, ..work }])?;
+            self.api.stream_synchronize(default_stream.0)?;
+            *seen = self.counters()?.first().copied().unwrap_or_default();
+        }
+        if seen == [0, words] {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Internal, Operation::Launch, "the kernels do not tell right data from wrong"))
+    }
+
+    /// Puts the seeds there, and all counters to 0.
+    pub(super) fn prepare(&self, seeds: &[u64]) -> Result<()> {
+        let zeros = vec![0_u32; self.count];
+        self.api.copy_in(self.seeds, seeds.as_ptr().cast(), 8 * seeds.len() as u64)?;
+        self.api.copy_in(self.counters, zeros.as_ptr().cast(), 4 * zeros.len() as u64)?;
+        // From pageable memory a copy may return before its last bytes are there.
+        self.api.stream_synchronize(0)
+    }
+
+    /// What the counters say.
+    pub(super) fn counters(&self) -> Result<Vec<u32>> {
+        let mut counters = vec![0_u32; self.count];
+        self.api.copy_out(counters.as_mut_ptr().cast(), self.counters, 4 * counters.len() as u64)?;
+        Ok(counters)
+    }
+
+    /// Enqueues, or captures, the work on all slots.
+    pub(super) fn launch(&self, stream: Stream, work: &[Work]) -> Result<()> {
+        for part in work.chunks(SLOTS) {
+            let mut table = [IDLE; SLOTS];
+            table[..part.len()].copy_from_slice(part);
+            let parameters: [*const c_void; 3] =
+                [table.as_ptr().cast(), (&raw const self.seeds).cast(), (&raw const self.counters).cast()];
+            self.kernel(self.step, part.len() as u32, THREADS, stream, &parameters)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the stream busy for a while.
+    pub(super) fn spin(&self, stream: Stream) -> Result<()> {
+        let nanoseconds = SPIN_NS;
+        self.kernel(self.spin, 1, 1, stream, &[(&raw const nanoseconds).cast()])
+    }
+
+    fn kernel(
+        &self,
+        function: u64,
+        grid: u32,
+        block: u32,
+        stream: Stream,
+        parameters: &[*const c_void],
+    ) -> Result<()> {
+        let (parameters, none) = (parameters.as_ptr(), std::ptr::null());
+        self.api.launch_kernel(function, grid, 1, 1, block, 1, 1, 0, stream.0, parameters, none)
+    }
+
+    /// Starts the clock when the stream gets there.
+    pub(super) fn start(&self, stream: Stream) -> Result<()> {
+        self.api.event_record(self.events[0], stream.0)
+    }
+
+    /// Stops the clock when the stream gets there.
+    pub(super) fn stop(&self, stream: Stream) -> Result<()> {
+        self.api.event_record(self.events[1], stream.0)
+    }
+
+    /// µs from start to stop, after the stream was waited for.
+    pub(super) fn elapsed_us(&self) -> Result<f64> {
+        let mut milliseconds = 0.0;
+        self.api.event_elapsed(&mut milliseconds, self.events[0], self.events[1])?;
+        Ok(f64::from(milliseconds) * 1e3)
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        let api = &self.api;
+        let mut ended = Vec::new();
+        ended.extend(self.events.iter().filter(|e| **e != 0).map(|event| api.event_destroy(*event)));
+        for memory in [self.seeds, self.counters].into_iter().filter(|at| *at != 0) {
+            ended.push(api.memory_free(memory));
+        }
+        if self.module != 0 {
+            ended.push(api.module_unload(self.module));
+        }
+        ended.push(api.context_pop(&mut 0));
+        ended.push(api.primary_release(self.device));
+        for error in ended.into_iter().filter_map(std::result::Result::err) {
+            log::warn!("something on the GPU was not given back: {error}");
+        }
+    }
+}

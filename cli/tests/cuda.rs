@@ -1,0 +1,135 @@
+//! Runs the program over a stand-in for NVIDIA's library, which counts breaches of the vendor's rules.
+
+use serde_json::Value;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// The fake library.
+fn fake() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ffi_tests/fakes/fake_cuda.c");
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libcuda-cli.so");
+        let options = ["-shared", "-fPIC", "-O1", "-g", "-pthread", "-o"];
+        let status = Command::new("cc").args(options).arg(&path).arg(source).status().expect("a C compiler");
+        assert!(status.success(), "the fake compiles");
+        path
+    })
+}
+
+/// The program with the fake library, and no other variable of ours set.
+fn gvmm(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gvmm"));
+    command.args(arguments);
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("GVMM_") || text.starts_with("XLA_") {
+            command.env_remove(&name);
+        }
+    }
+    command.env("GVMM_CUDA_LIBRARY", fake());
+    command
+}
+
+fn output(command: &mut Command) -> Output {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+fn json(command: &mut Command) -> Value {
+    serde_json::from_slice(&output(command).stdout).expect("JSON")
+}
+
+#[test]
+fn info_names_library_version_devices_and_quirks() {
+    let mut command = gvmm(&["info", "--json"]);
+    command.env("GVMM_QUIRKS", "+cuda-old-stream-values").env("FAKE_CUDA_VERSION", "12000");
+    let cuda = &json(&mut command)["drivers"][0];
+    assert_eq!(cuda["driver"], "cuda");
+    assert_eq!(cuda["library"].as_str(), fake().to_str());
+    assert_eq!(cuda["version"], "CUDA 12.0");
+    let devices = cuda["devices"].as_array().expect("a list");
+    assert_eq!(devices.len(), 2);
+    assert_eq!((&devices[1]["ordinal"], &devices[1]["architecture"]), (&1.into(), &"sm_90".into()));
+    let quirks = devices[0]["quirks"].as_array().expect("a list");
+    let of = |key: &str| quirks.iter().map(|q| q[key].as_str().expect("a text")).collect::<Vec<_>>();
+    assert_eq!(of("name"), ["cuda-small-parameters", "cuda-old-stream-values"]);
+    assert_eq!(of("why"), ["CUDA 12.0 on sm_90", "GVMM_QUIRKS says so"]);
+    assert!(of("reference").iter().all(|text| text.contains("release notes")));
+    let table = output(&mut gvmm(&["info"]));
+    let table = String::from_utf8_lossy(&table.stdout);
+    assert!(table.contains("cuda (CUDA 13.0)") && table.contains("fake CUDA device 1"), "{table}");
+}
+
+#[test]
+fn info_says_which_version_or_answer_is_in_the_way() {
+    let absent = |name: &str, value: &str| {
+        let report = json(gvmm(&["info", "--json"]).env(name, value));
+        report["drivers"][0]["absent"].as_str().expect("a reason").to_owned()
+    };
+    let old = absent("FAKE_CUDA_VERSION", "10020");
+    assert!(old.contains("10020") && old.contains("11.0") && old.contains("libcuda-cli.so"), "{old}");
+    assert!(absent("FAKE_CUDA_INIT", "34").contains("stub"));
+    let none = absent("FAKE_CUDA_INIT", "100");
+    assert!(none.contains("CUDA_VISIBLE_DEVICES"), "{none}");
+    assert!(absent("GVMM_CUDA_LIBRARY", "/nowhere/libcuda.so.1").contains("/nowhere/libcuda.so.1"));
+}
+
+/// A run on the fake GPU that was right throughout and broke no rule of the vendor's.
+fn steps(name: &str, options: &[&str]) -> Value {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/steps");
+    let path = folder.join(format!("{name}.csv.gz"));
+    let mut command = gvmm(&["steps", "--driver", "cuda", "--json"]);
+    command.arg(path).args(options).env("FAKE_CUDA_MEMORY", "100000000000").env("FAKE_CUDA_TRACE", "1");
+    let output = output(&mut command);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "", "no breach, no warning");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&report["driver"], &report["mismatches"]), (&"cuda".into(), &0.into()));
+    assert_eq!(report["verified_slots"], 24 * report["slots"].as_u64().expect("a count"));
+    for key in ["host_us_median", "gpu_us_median", "graph_host_us_median", "graph_gpu_us_median"] {
+        assert!(report[key].is_number(), "{key}: {report}");
+    }
+    report
+}
+
+/// map, unmap, set_access, copy_launches of a step.
+fn calls(report: &Value) -> [f64; 4] {
+    ["map", "unmap", "set_access", "copy_launches"]
+        .map(|key| report["per_step"][key].as_f64().expect("a number"))
+}
+
+#[test]
+fn steps_run_a_graph_of_kernels() {
+    assert_eq!(calls(&steps("llama_donate", &["--threshold", "65536"])), [0.0, 0.0, 0.0, 2.0]);
+    let one_moves = [1.0, 1.0, 1.0, 2.0];
+    assert_eq!(calls(&steps("llama_donate", &["--threshold", "4096", "--peers", "1"])), one_moves);
+}
+
+#[test]
+fn steps_remap_in_one_set_access_where_all_moves() {
+    let [map, unmap, set_access, launches] = calls(&steps("llama_donate_all", &["--threshold", "off"]));
+    assert_eq!([map, unmap, launches], [20.0, 20.0, 0.0]);
+    assert!((1.0..=20.0).contains(&set_access), "{set_access}");
+}
+
+#[test]
+fn a_driver_that_is_named_and_absent_is_a_failure_with_the_reason() {
+    for driver in ["cuda", "hip", "level_zero"] {
+        let mut command = gvmm(&["steps", "-", "--driver", driver]);
+        for name in ["GVMM_CUDA_LIBRARY", "GVMM_HIP_LIBRARY", "GVMM_ZE_LIBRARY"] {
+            command.env(name, "/nowhere/lib.so");
+        }
+        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut child = command.stderr(std::process::Stdio::piped()).spawn().expect("it runs");
+        let mut input = child.stdin.take().expect("piped");
+        input.write_all(b"0,a,in,64,1\n").expect("written");
+        drop(input);
+        let output = child.wait_with_output().expect("it ends");
+        assert_eq!(output.status.code(), Some(2));
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text.contains("DriverNotFound"), "{text}");
+    }
+}

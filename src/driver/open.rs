@@ -1,0 +1,209 @@
+//! Which driver: the one that is named, or the best that this machine has; and what each says about itself.
+
+use super::cuda::CudaDriver;
+use super::host::HostDriver;
+use super::quirks::{self, QUIRKS, Subject};
+use super::{DeviceInfo, Driver, DriverKind, MemoryInfo, Ordinal};
+use crate::config::Config;
+use crate::error::{Error, Kind, Operation, Result};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// All drivers, in the order in which they are tried where none is named.
+pub const ORDER: [DriverKind; 4] =
+    [DriverKind::CUDA, DriverKind::HIP, DriverKind::LEVEL_ZERO, DriverKind::HOST];
+
+/// What a driver that is there says about itself.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// The vendor's library that was opened; the host driver has none.
+    pub library: Option<PathBuf>,
+    /// The driver's version in the vendor's words; the host driver has none.
+    pub version: Option<String>,
+    /// Its devices, by ordinal.
+    pub devices: Vec<DeviceSummary>,
+}
+
+/// What a driver says about one device.
+#[derive(Clone, Debug)]
+pub struct DeviceSummary {
+    /// What it is.
+    pub info: DeviceInfo,
+    /// Its memory now.
+    pub memory: MemoryInfo,
+    /// Its architecture in the vendor's word, such as `sm_90`.
+    pub architecture: Option<String>,
+    /// The quirks in force.
+    pub quirks: Vec<QuirkInForce>,
+}
+
+/// A quirk that is in force.
+#[derive(Clone, Debug)]
+pub struct QuirkInForce {
+    /// Its name.
+    pub name: &'static str,
+    /// Where it is written down.
+    pub reference: &'static str,
+    /// Why it is in force: the version and the architecture that it is about, or the variable that says so.
+    pub why: String,
+}
+
+/// Opens the driver of `kind`, or without one that of `GVMM_DRIVER`, or the first of [`ORDER`] that is there: the
+/// host's own always is.
+///
+/// # Errors
+///
+/// `DriverNotFound`, `DriverTooOld` or `NoDevice` where a driver that is named cannot be had; the hint says why.
+/// `InvalidArgument` for a kind that does not exist.
+pub fn open(kind: Option<DriverKind>, config: &Config) -> Result<Arc<dyn Driver>> {
+    if let Some(kind) = kind.or(config.driver.map(DriverKind)) {
+        return open_one(kind, config);
+    }
+    let mut last = absent("no driver was found");
+    for kind in ORDER {
+        match open_one(kind, config) {
+            Ok(driver) => return Ok(driver),
+            Err(error) => {
+                note_absence(kind, &error);
+                last = error;
+            }
+        }
+    }
+    Err(last)
+}
+
+/// Logs that `kind` is passed over: no news where there is none, a warning where there is one of no use.
+pub(crate) fn note_absence(kind: DriverKind, error: &Error) {
+    let level = if error.kind == Kind::DriverNotFound { log::Level::Debug } else { log::Level::Warn };
+    log::log!(level, "the {} driver is passed over: {error}", kind.name());
+}
+
+/// What every driver says about itself, or why it is not there. Opens each once more.
+pub fn survey(config: &Config) -> Vec<(DriverKind, Result<Summary>)> {
+    ORDER.map(|kind| (kind, summary(kind, config))).into()
+}
+
+fn open_one(kind: DriverKind, config: &Config) -> Result<Arc<dyn Driver>> {
+    match kind {
+        DriverKind::CUDA => Ok(Arc::new(cuda(config)?)),
+        DriverKind::HIP | DriverKind::LEVEL_ZERO => Err(not_built(kind)),
+        DriverKind::HOST => Ok(Arc::new(HostDriver::new(config.host.clone(), None)?)),
+        _ => Err(Error::new(Kind::InvalidArgument, Operation::Open, "no driver has this number")),
+    }
+}
+
+fn summary(kind: DriverKind, config: &Config) -> Result<Summary> {
+    if kind == DriverKind::CUDA {
+        let driver = cuda(config)?;
+        let version = format!("CUDA {}.{}", driver.version() / 1000, driver.version() % 1000 / 10);
+        let device = |device| {
+            let arch = driver.architecture(device)?;
+            let subject = Subject { kind, version: driver.version(), arch };
+            let quirks = in_force(&subject, &version, config);
+            describe(&driver, device, Some(arch.to_owned()), quirks)
+        };
+        let devices = (0..driver.device_count()).map(Ordinal).map(device).collect::<Result<_>>()?;
+        return Ok(Summary { library: Some(driver.library().to_owned()), version: Some(version), devices });
+    }
+    let driver = open_one(kind, config)?;
+    let device = |device| describe(&*driver, device, None, Vec::new());
+    let devices = (0..driver.device_count()).map(Ordinal).map(device).collect::<Result<_>>()?;
+    Ok(Summary { library: None, version: None, devices })
+}
+
+fn describe(
+    driver: &dyn Driver,
+    device: Ordinal,
+    architecture: Option<String>,
+    quirks: Vec<QuirkInForce>,
+) -> Result<DeviceSummary> {
+    let (info, memory) = (driver.device_info(device)?, driver.memory(device)?);
+    Ok(DeviceSummary { info, memory, architecture, quirks })
+}
+
+/// The quirks in force for `subject`, each with the reason.
+fn in_force(subject: &Subject<'_>, version: &str, config: &Config) -> Vec<QuirkInForce> {
+    let forced = forced(config);
+    let why = |name: &str| match forced.iter().any(|(by_hand, _)| *by_hand == name) {
+        true => "GVMM_QUIRKS says so".to_owned(),
+        false => format!("{version} on {}", subject.arch),
+    };
+    let quirk = |quirk: &'static quirks::Quirk| QuirkInForce {
+        name: quirk.name,
+        reference: quirk.reference,
+        why: why(quirk.name),
+    };
+    quirks::in_force(subject, &forced).map(quirk).collect()
+}
+
+/// The quirks that `GVMM_QUIRKS` switches; a name that no quirk has is warned of.
+fn forced(config: &Config) -> Vec<(&str, bool)> {
+    for (name, _) in &config.quirks {
+        if !QUIRKS.iter().any(|quirk| quirk.name == name) {
+            log::warn!("GVMM_QUIRKS: no quirk is named {name}");
+        }
+    }
+    config.quirks.iter().map(|(name, on)| (name.as_str(), *on)).collect()
+}
+
+fn cuda(config: &Config) -> Result<CudaDriver> {
+    CudaDriver::with_quirks(config.libraries.cuda.as_deref(), &forced(config))
+}
+
+fn not_built(kind: DriverKind) -> Error {
+    match kind {
+        DriverKind::HIP => absent("this version has no HIP driver"),
+        _ => absent("this version has no Level Zero driver"),
+    }
+}
+
+const fn absent(hint: &'static str) -> Error {
+    Error::new(Kind::DriverNotFound, Operation::Open, hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Libraries;
+
+    /// A machine without any vendor's library, wherever this runs.
+    fn bare() -> Config {
+        let nowhere = || Some(PathBuf::from("/nowhere/lib.so"));
+        let libraries = Libraries { cuda: nowhere(), hip: nowhere(), level_zero: nowhere() };
+        Config { libraries, ..Config::default() }
+    }
+
+    #[test]
+    fn without_a_vendor_the_host_is_what_is_found() {
+        assert_eq!(open(None, &bare()).expect("the host").kind(), DriverKind::HOST);
+        let named = Config { driver: Some(DriverKind::CUDA.0), ..bare() };
+        let error = open(None, &named).expect_err("named and absent");
+        assert_eq!(error.kind, Kind::DriverNotFound);
+        assert!(error.hint.contains("/nowhere/lib.so"), "{error}");
+        assert_eq!(open(Some(DriverKind::HOST), &named).expect("the host").kind(), DriverKind::HOST);
+        let none = open(Some(DriverKind(77)), &bare()).expect_err("no such number");
+        assert_eq!(none.kind, Kind::InvalidArgument);
+    }
+
+    #[test]
+    fn a_survey_has_every_driver_with_devices_or_a_reason() {
+        let survey = survey(&bare());
+        assert_eq!(survey.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), ORDER);
+        for (kind, result) in survey {
+            match result {
+                Ok(summary) => assert!(kind == DriverKind::HOST && !summary.devices.is_empty()),
+                Err(error) => assert!(!error.hint.is_empty(), "{error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_quirk_says_why_it_is_in_force() {
+        let subject = Subject { kind: DriverKind::CUDA, version: 12_000, arch: "sm_90" };
+        let quirks = [("cuda-old-stream-values".to_owned(), true)].into();
+        let found = in_force(&subject, "CUDA 12.0", &Config { quirks, ..bare() });
+        let seen: Vec<_> = found.iter().map(|q| (q.name, q.why.as_str())).collect();
+        let by_hand = ("cuda-old-stream-values", "GVMM_QUIRKS says so");
+        assert_eq!(seen, [("cuda-small-parameters", "CUDA 12.0 on sm_90"), by_hand]);
+    }
+}

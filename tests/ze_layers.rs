@@ -18,18 +18,18 @@ struct World {
     driver: Arc<dyn Driver>,
     device: Arc<Device>,
     stream: Stream,
-    context: u64,
+    native: (u64, u64),
 }
 
 impl World {
     fn new(name: &str, pages: u64) -> Self {
         let fake = Fake::build(name, &[]).set("FAKE_ZE_PAGES", pages).set("FAKE_ZE_DEVICES", 1);
         let driver = Arc::new(fake.driver());
-        let context = driver.native(ZERO).expect("a context").0;
+        let native = driver.native(ZERO).expect("a device");
         let driver: Arc<dyn Driver> = driver;
         let device = Device::open(Arc::clone(&driver), ZERO).expect("a device");
         let stream = stream(&*driver);
-        Self { fake, driver, device, stream, context }
+        Self { fake, driver, device, stream, native }
     }
 
     fn block(&self, bytes: u64) -> Arc<Block> {
@@ -41,11 +41,11 @@ impl World {
     }
 
     fn put(&self, to: DevicePtr, seed: u64) {
-        assert!(self.fake.poke(self.context, to, &noise(64, seed)), "{to} can be written");
+        assert!(self.fake.poke(self.native, to, &noise(64, seed)), "{to} can be written");
     }
 
     fn holds(&self, at: DevicePtr, seed: u64) -> bool {
-        self.fake.peek(self.context, at, 64) == Some(noise(64, seed))
+        self.fake.peek(self.native, at, 64) == Some(noise(64, seed))
     }
 
     fn idle(&self) {

@@ -17,7 +17,7 @@ fn kind<T>(result: Result<T, Error>) -> Option<Kind> {
 fn blocks_are_shared() {
     let fake = Fake::build("shared", &[]);
     let driver = fake.driver();
-    let context = driver.native(ZERO).expect("a context").0;
+    let native = driver.native(ZERO).expect("a device");
     let (size, double) = (ByteSize(LARGE), ByteSize(2 * LARGE));
     let granule = driver.granularity(ZERO, size).expect("a granule");
     let block = driver.create(ZERO, size, CreateOptions { exportable: true }).expect("a block");
@@ -25,7 +25,7 @@ fn blocks_are_shared() {
     let open = || driver.set_access(range, &[Access { device: ZERO, mode: RW }]).expect("accessible");
     driver.map(range, block).expect("mapped");
     open();
-    assert!(fake.poke(context, range.start(), &noise(100, 3)));
+    assert!(fake.poke(native, range.start(), &noise(100, 3)));
     driver.unmap(range).expect("unmapped");
     let (first, second) = (driver.export(block).expect("exported"), driver.export(block).expect("again"));
     drop(first);
@@ -35,7 +35,7 @@ fn blocks_are_shared() {
     driver.release(block).expect("released");
     driver.map(range, again).expect("mapped");
     open();
-    assert_eq!(fake.peek(context, range.start(), 100), Some(noise(100, 3)));
+    assert_eq!(fake.peek(native, range.start(), 100), Some(noise(100, 3)));
     unmapped(&driver, range, again);
     assert!(driver.memory(ZERO).expect("figures").free >= free);
     drop(driver);
@@ -60,7 +60,7 @@ fn a_block_of_somebody_else_in_the_context_is_adopted() {
     let range = driver.reserve(ZERO, ByteSize(LARGE), granule).expect("a range");
     driver.map(range, block).expect("mapped");
     driver.set_access(range, &[Access { device: ZERO, mode: RW }]).expect("accessible");
-    assert!(fake.poke(context, range.start(), b"theirs"));
+    assert!(fake.poke((context, device), range.start(), b"theirs"));
     driver.unmap(range).expect("unmapped");
     driver.free(range).expect("freed");
     fake.must("zePhysicalMemDestroy", &[context, theirs]);
@@ -79,7 +79,7 @@ fn a_context_from_outside_is_used_and_left() {
     let driver = attach(context, device).expect("attached");
     assert_eq!((driver.device_count(), driver.native(ZERO).expect("one")), (1, (context, device)));
     let (range, block) = mapped(&driver, ByteSize(LARGE));
-    assert!(fake.poke(context, range.start(), b"for the framework"));
+    assert!(fake.poke((context, device), range.start(), b"for the framework"));
     let all = Capabilities::VIRTUAL_MEMORY.with(Capabilities::JOINT_COPIES).with(Capabilities::SHARING);
     assert_eq!(driver.device_info(ZERO).expect("a device").capabilities, all);
     assert!(driver.memory(ZERO).expect("figures").free.is_some());

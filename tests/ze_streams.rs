@@ -38,7 +38,7 @@ impl Bench {
 
     fn buffer(&self, bytes: &[u8]) -> DevicePtr {
         let at = self.driver.allocate(ZERO, ByteSize(bytes.len() as u64)).expect("memory");
-        assert!(self.fake.poke(self.context, at, bytes));
+        assert!(self.fake.poke((self.context, self.device), at, bytes));
         at
     }
 
@@ -59,7 +59,7 @@ impl Bench {
             model[to..to + bytes].copy_from_slice(&source[from..from + bytes]);
         }
         assert!(
-            self.fake.peek(self.context, dst, size).as_deref() == Some(&model[..]),
+            self.fake.peek((self.context, self.device), dst, size).as_deref() == Some(&model[..]),
             "the bytes are right"
         );
         for at in [src, dst] {

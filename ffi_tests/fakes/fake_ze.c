@@ -868,17 +868,16 @@ API U fake_ze_live(void) {
     return n;
 }
 /* Reads and writes what a device may read and write; 0 where it may not. */
-API U fake_ze_peek(U context, void *to, U from) {
-    U bytes = *(U *)to;
+API U fake_ze_peek(U context, U device, void *to, U from, U bytes) {
     pthread_mutex_lock(&big);
-    int can = may((Context *)context, &devices[0], from, bytes, 1);
+    int can = may((Context *)context, (Device *)device, from, bytes, 1);
     if (can) memcpy(to, (void *)from, bytes);
     pthread_mutex_unlock(&big);
     return can;
 }
-API U fake_ze_poke(U context, U to, const void *from, U bytes) {
+API U fake_ze_poke(U context, U device, U to, const void *from, U bytes) {
     pthread_mutex_lock(&big);
-    int can = may((Context *)context, &devices[0], to, bytes, 3);
+    int can = may((Context *)context, (Device *)device, to, bytes, 3);
     if (can) memcpy((void *)to, from, bytes);
     pthread_mutex_unlock(&big);
     return can;

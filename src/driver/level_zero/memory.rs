@@ -247,8 +247,9 @@ impl Core {
             let hint = "this driver keeps one access for a whole reservation";
             return Err(here(unsupported(Operation::SetAccess, hint)));
         }
-        let owners = ledger.books.begin_access(range)?;
-        let result = self.check_reach(&owners, access).and_then(|()| self.tell_all(ledger, range, wanted));
+        let claim = ledger.books.begin_access(range)?;
+        let result =
+            self.check_reach(&claim.devices, access).and_then(|()| self.tell_all(ledger, range, wanted));
         ledger.books.end_access(range);
         result.map_err(here)
     }

@@ -104,7 +104,7 @@ fn absence_has_a_reason() {
     assert_eq!(kind, Kind::DriverTooOld);
     assert!(hint.contains("zeVirtualMemMap") && hint.contains("libze-lacks.so"), "{hint}");
     let (kind, hint, code) = why(Fake::build("nodevice", &[]).set("FAKE_ZE_DEVICES", 0));
-    assert_eq!((kind, code), (Kind::NoDevice, Some(0x7800_0001)));
+    assert_eq!((kind, code), (Kind::DriverNotFound, Some(0x7800_0001)));
     assert!(hint.contains("libze_intel_gpu.so.1") && hint.contains("/dev/dri"), "{hint}");
     let (kind, hint, _) = why(Fake::build("cpuonly", &[]).set("FAKE_ZE_DEVICES", 0).set("FAKE_ZE_CPU", 1));
     assert_eq!((kind, hint), (Kind::NoDevice, "the Level Zero drivers have no GPU"));

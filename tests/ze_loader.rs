@@ -30,7 +30,7 @@ fn a_real_loader_without_a_device_is_absent_with_the_reason() {
             println!("{error}");
             assert_eq!(
                 (error.kind, error.native.map(|n| n.code)),
-                (Kind::NoDevice, Some(0x7800_0001)),
+                (Kind::DriverNotFound, Some(0x7800_0001)),
                 "{error}"
             );
             assert!(

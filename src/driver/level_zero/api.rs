@@ -173,7 +173,7 @@ impl Api {
     ///
     /// # Errors
     ///
-    /// `NoDevice` where the loader has no driver or no device, else what it says.
+    /// `DriverNotFound` where the loader has no driver, or none with a device; else what it says.
     pub(super) fn start(&self) -> Result<Vec<u64>, Error> {
         let desc = InitDesc::gpus();
         let newer = list(|count, drivers| self.init_drivers(count, drivers, &desc));
@@ -199,7 +199,8 @@ impl Api {
         let hint = intern(&format!(
             "{place} found no Level Zero GPU: install Intel's GPU driver (libze_intel_gpu.so.1), and allow access to /dev/dri"
         ));
-        Error { kind: Kind::NoDevice, hint, ..self.error(status, Operation::Open) }
+        // The loader alone is no driver, and it does not tell whether one is there that has no device.
+        Error { kind: Kind::DriverNotFound, hint, ..self.error(status, Operation::Open) }
     }
 
     /// True where a closed list can be run by an immediate one.

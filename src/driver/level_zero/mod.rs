@@ -69,8 +69,8 @@ impl LevelZeroDriver {
     ///
     /// # Errors
     ///
-    /// `DriverNotFound` (no loader), `DriverTooOld` (a function is missing), `NoDevice` (the loader has no driver,
-    /// or no GPU). The hint says what to do.
+    /// `DriverNotFound` (no loader, or it has no driver with a device), `DriverTooOld` (a function is missing),
+    /// `NoDevice` (the drivers have no GPU). The hint says what to do.
     pub fn open(path: Option<&Path>) -> Result<Self> {
         Core::open(path).map(Self::around)
     }

@@ -18,6 +18,7 @@ mod books;
 pub mod cuda;
 pub mod hip;
 pub mod host;
+pub mod level_zero;
 pub mod library;
 mod lines;
 mod open;

@@ -1,0 +1,100 @@
+//! What comes to the Level Zero driver from outside: descriptors, blocks, contexts and lists of others.
+
+mod ze_common;
+
+use gvmm::driver::level_zero::LevelZeroDriver;
+use gvmm::driver::{Access, Capabilities, CopySlice, CreateOptions, Driver, NativeBlock, Stream};
+use gvmm::error::{Error, Kind};
+use gvmm::units::{ByteSize, DevicePtr};
+use std::os::fd::AsFd;
+use ze_common::{Fake, LARGE, RW, ZERO, mapped, noise, unmapped};
+
+fn kind<T>(result: Result<T, Error>) -> Option<Kind> {
+    result.err().map(|e| e.kind)
+}
+
+#[test]
+fn blocks_are_shared() {
+    let fake = Fake::build("shared", &[]);
+    let driver = fake.driver();
+    let native = driver.native(ZERO).expect("a device");
+    let (size, double) = (ByteSize(LARGE), ByteSize(2 * LARGE));
+    let granule = driver.granularity(ZERO, size).expect("a granule");
+    let block = driver.create(ZERO, size, CreateOptions { exportable: true }).expect("a block");
+    let range = driver.reserve(ZERO, size, granule).expect("a range");
+    let open = || driver.set_access(range, &[Access { device: ZERO, mode: RW }]).expect("accessible");
+    driver.map(range, block).expect("mapped");
+    open();
+    assert!(fake.poke(native, range.start(), &noise(100, 3)));
+    driver.unmap(range).expect("unmapped");
+    let (first, second) = (driver.export(block).expect("exported"), driver.export(block).expect("again"));
+    drop(first);
+    assert_eq!(kind(driver.import(ZERO, second.as_fd(), double)), Some(Kind::InvalidSize));
+    let again = driver.import(ZERO, second.as_fd(), size).expect("imported");
+    let free = driver.memory(ZERO).expect("figures").free;
+    driver.release(block).expect("released");
+    driver.map(range, again).expect("mapped");
+    open();
+    assert_eq!(fake.peek(native, range.start(), 100), Some(noise(100, 3)));
+    unmapped(&driver, range, again);
+    assert!(driver.memory(ZERO).expect("figures").free >= free);
+    drop(driver);
+    fake.clean();
+}
+
+#[test]
+fn a_block_of_somebody_else_in_the_context_is_adopted() {
+    let fake = Fake::build("adopt", &[]);
+    let (context, device) = (fake.context(), fake.device());
+    let driver = LevelZeroDriver::attach(Some(&fake.path), context, device).expect("attached");
+    let (desc, mut theirs) = ([0x20_u64, 0, 0, LARGE], 0_u64);
+    fake.must("zePhysicalMemCreate", &[context, device, desc.as_ptr() as u64, &raw mut theirs as u64]);
+    let block = NativeBlock(theirs);
+    assert_eq!(kind(driver.check_native(ZERO, block, ByteSize(2 * LARGE))), Some(Kind::InvalidSize));
+    assert_eq!(
+        kind(driver.check_native(ZERO, NativeBlock(0x1000), ByteSize(LARGE))),
+        Some(Kind::InvalidHandle)
+    );
+    driver.check_native(ZERO, block, ByteSize(LARGE)).expect("the right size");
+    let granule = driver.granularity(ZERO, ByteSize(LARGE)).expect("a granule");
+    let range = driver.reserve(ZERO, ByteSize(LARGE), granule).expect("a range");
+    driver.map(range, block).expect("mapped");
+    driver.set_access(range, &[Access { device: ZERO, mode: RW }]).expect("accessible");
+    assert!(fake.poke((context, device), range.start(), b"theirs"));
+    driver.unmap(range).expect("unmapped");
+    driver.free(range).expect("freed");
+    fake.must("zePhysicalMemDestroy", &[context, theirs]);
+    drop(driver);
+    fake.must("zeContextDestroy", &[context]);
+    fake.clean();
+}
+
+/// What is made in an attached context is the framework's too, which keeps the context.
+#[test]
+fn a_context_from_outside_is_used_and_left() {
+    let fake = Fake::build("attach", &[]);
+    let (context, device) = (fake.context(), fake.device());
+    let attach = |context, device| LevelZeroDriver::attach(Some(&fake.path), context, device);
+    assert_eq!(kind(attach(0, device)), Some(Kind::InvalidArgument));
+    let driver = attach(context, device).expect("attached");
+    assert_eq!((driver.device_count(), driver.native(ZERO).expect("one")), (1, (context, device)));
+    let (range, block) = mapped(&driver, ByteSize(LARGE));
+    assert!(fake.poke((context, device), range.start(), b"for the framework"));
+    let all = Capabilities::VIRTUAL_MEMORY.with(Capabilities::JOINT_COPIES).with(Capabilities::SHARING);
+    assert_eq!(driver.device_info(ZERO).expect("a device").capabilities, all);
+    assert!(driver.memory(ZERO).expect("figures").free.is_some());
+    unmapped(&driver, range, block);
+    let slice = CopySlice { dst: DevicePtr(4096), src: DevicePtr(8192), bytes: 1 };
+    let (elsewhere, stranger) = (fake.context(), fake.list("zeCommandListCreateImmediate", context, device));
+    let theirs = fake.list("zeCommandListCreateImmediate", elsewhere, device);
+    let refused = driver.copy(ZERO, Stream(theirs), &[slice]).expect_err("another context's");
+    assert!(refused.kind == Kind::InvalidStream && refused.hint.contains("another context"), "{refused}");
+    driver.streams().synchronize(Stream(stranger)).expect("a list of the same context");
+    drop(driver);
+    fake.must("zeContextGetStatus", &[context]);
+    for (list, context) in [(stranger, context), (theirs, elsewhere)] {
+        fake.must("zeCommandListDestroy", &[list]);
+        fake.must("zeContextDestroy", &[context]);
+    }
+    fake.clean();
+}

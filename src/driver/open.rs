@@ -1,8 +1,10 @@
 //! Which driver: the one that is named, or the best that this machine has; and what each says about itself.
 
 use super::cuda::CudaDriver;
+use super::hip::HipDriver;
 use super::host::HostDriver;
-use super::quirks::{self, QUIRKS, Subject};
+use super::level_zero::LevelZeroDriver;
+use super::quirks::{self, QUIRKS, Quirk, Subject};
 use super::{DeviceInfo, Driver, DriverKind, MemoryInfo, Ordinal};
 use crate::config::Config;
 use crate::error::{Error, Kind, Operation, Result};
@@ -86,29 +88,57 @@ pub fn survey(config: &Config) -> Vec<(DriverKind, Result<Summary>)> {
 fn open_one(kind: DriverKind, config: &Config) -> Result<Arc<dyn Driver>> {
     match kind {
         DriverKind::CUDA => Ok(Arc::new(cuda(config)?)),
-        DriverKind::HIP | DriverKind::LEVEL_ZERO => Err(not_built(kind)),
+        DriverKind::HIP => Ok(Arc::new(hip(config)?)),
+        DriverKind::LEVEL_ZERO => Ok(Arc::new(level_zero(config)?)),
         DriverKind::HOST => Ok(Arc::new(HostDriver::new(config.host.clone(), None)?)),
         _ => Err(Error::new(Kind::InvalidArgument, Operation::Open, "no driver has this number")),
     }
 }
 
 fn summary(kind: DriverKind, config: &Config) -> Result<Summary> {
-    if kind == DriverKind::CUDA {
-        let driver = cuda(config)?;
-        let version = format!("CUDA {}.{}", driver.version() / 1000, driver.version() % 1000 / 10);
-        let device = |device| {
-            let arch = driver.architecture(device)?;
-            let subject = Subject { kind, version: driver.version(), arch };
-            let quirks = in_force(&subject, &version, config);
-            describe(&driver, device, Some(arch.to_owned()), quirks)
-        };
-        let devices = (0..driver.device_count()).map(Ordinal).map(device).collect::<Result<_>>()?;
-        return Ok(Summary { library: Some(driver.library().to_owned()), version: Some(version), devices });
+    match kind {
+        DriverKind::CUDA => cuda_summary(&cuda(config)?, config),
+        DriverKind::HIP => hip_summary(&hip(config)?, config),
+        DriverKind::LEVEL_ZERO => {
+            let driver = level_zero(config)?;
+            let devices = each_device(&driver, |device| describe(&driver, device, None, Vec::new()))?;
+            Ok(Summary { library: Some(driver.library().to_owned()), version: None, devices })
+        }
+        _ => {
+            let driver = open_one(kind, config)?;
+            let devices = each_device(&*driver, |device| describe(&*driver, device, None, Vec::new()))?;
+            Ok(Summary { library: None, version: None, devices })
+        }
     }
-    let driver = open_one(kind, config)?;
-    let device = |device| describe(&*driver, device, None, Vec::new());
-    let devices = (0..driver.device_count()).map(Ordinal).map(device).collect::<Result<_>>()?;
-    Ok(Summary { library: None, version: None, devices })
+}
+
+fn cuda_summary(driver: &CudaDriver, config: &Config) -> Result<Summary> {
+    let version = format!("CUDA {}.{}", driver.version() / 1000, driver.version() % 1000 / 10);
+    let devices = each_device(driver, |device| {
+        let arch = driver.architecture(device)?;
+        let subject = Subject { kind: DriverKind::CUDA, version: driver.version(), arch };
+        let quirks = in_force(&subject, &version, config);
+        describe(driver, device, Some(arch.to_owned()), quirks)
+    })?;
+    Ok(Summary { library: Some(driver.library().to_owned()), version: Some(version), devices })
+}
+
+fn hip_summary(driver: &HipDriver, config: &Config) -> Result<Summary> {
+    let (number, forced) = (driver.version(), forced(config));
+    let version = format!("HIP {}.{}.{}", number / 10_000_000, number / 100_000 % 100, number % 100_000);
+    let devices = each_device(driver, |device| {
+        let arch = driver.architecture(device)?;
+        let quirks = driver.quirks(device)?.iter().map(|quirk| because(quirk, &forced, &version, arch));
+        describe(driver, device, Some(arch.to_owned()), quirks.collect())
+    })?;
+    Ok(Summary { library: Some(driver.library().to_owned()), version: Some(version), devices })
+}
+
+fn each_device(
+    driver: &dyn Driver,
+    describe: impl FnMut(Ordinal) -> Result<DeviceSummary>,
+) -> Result<Vec<DeviceSummary>> {
+    (0..driver.device_count()).map(Ordinal).map(describe).collect()
 }
 
 fn describe(
@@ -124,16 +154,15 @@ fn describe(
 /// The quirks in force for `subject`, each with the reason.
 fn in_force(subject: &Subject<'_>, version: &str, config: &Config) -> Vec<QuirkInForce> {
     let forced = forced(config);
-    let why = |name: &str| match forced.iter().any(|(by_hand, _)| *by_hand == name) {
+    quirks::in_force(subject, &forced).map(|quirk| because(quirk, &forced, version, subject.arch)).collect()
+}
+
+fn because(quirk: &Quirk, forced: &[(&str, bool)], version: &str, arch: &str) -> QuirkInForce {
+    let why = match forced.iter().any(|(by_hand, _)| *by_hand == quirk.name) {
         true => "GVMM_QUIRKS says so".to_owned(),
-        false => format!("{version} on {}", subject.arch),
+        false => format!("{version} on {arch}"),
     };
-    let quirk = |quirk: &'static quirks::Quirk| QuirkInForce {
-        name: quirk.name,
-        reference: quirk.reference,
-        why: why(quirk.name),
-    };
-    quirks::in_force(subject, &forced).map(quirk).collect()
+    QuirkInForce { name: quirk.name, reference: quirk.reference, why }
 }
 
 /// The quirks that `GVMM_QUIRKS` switches; a name that no quirk has is warned of.
@@ -150,11 +179,12 @@ fn cuda(config: &Config) -> Result<CudaDriver> {
     CudaDriver::with_quirks(config.libraries.cuda.as_deref(), &forced(config))
 }
 
-fn not_built(kind: DriverKind) -> Error {
-    match kind {
-        DriverKind::HIP => absent("this version has no HIP driver"),
-        _ => absent("this version has no Level Zero driver"),
-    }
+fn hip(config: &Config) -> Result<HipDriver> {
+    HipDriver::open(config.libraries.hip.as_deref(), &forced(config))
+}
+
+fn level_zero(config: &Config) -> Result<LevelZeroDriver> {
+    LevelZeroDriver::open(config.libraries.level_zero.as_deref())
 }
 
 const fn absent(hint: &'static str) -> Error {

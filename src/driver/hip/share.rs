@@ -74,7 +74,7 @@ impl Core {
             Ok(known) if known.references > 0 => return same(known, device, size),
             _ => {}
         }
-        if block.0 == 0 || self.holds.is_given_up(block.0) || books.was_released(block) {
+        if block.0 == 0 || self.holds.is_given_up(block.0) {
             return Err(Error::new(Kind::InvalidHandle, Operation::Query, "no block has this handle"));
         }
         let _entered = self.enter_device(device, Operation::Query)?;

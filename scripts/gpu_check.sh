@@ -60,7 +60,7 @@ steps() {
     name=steps_${recording}_$threshold$(printf '%s' "$@")
     run "$name" "$program" steps "tests/data/steps/$recording.csv.gz" --driver cuda --threshold "$threshold" --json "$@"
     local log="$logs/$name.log" row="| $recording $* | $threshold"
-    for key in map unmap set_access copy_launches copied_slots mismatches host_us_median gpu_us_median \
+    for key in map unmap set_access copy_launches copied_slots mismatches host_us_median driver_us_median gpu_us_median \
                graph_host_us_median graph_gpu_us_median; do
         row+=" | $(value "$key" "$log" | tail -1 | awk '{ printf "%.1f", $1 }')"
     done
@@ -101,8 +101,8 @@ fi
 printf '%s\n' "${rows[@]}"
 if [ ${#step_rows[@]} -gt 0 ]; then
     echo
-    echo "| recording | threshold | map | unmap | set access | copies | slots copied | wrong | begin and end: host µs | GPU µs | the graph alone: host µs | GPU µs |"
-    echo "|---|---|---|---|---|---|---|---|---|---|---|---|"
+    echo "| recording | threshold | map | unmap | set access | copies | slots copied | wrong | begin and end: host µs | of that in driver calls | GPU µs | the graph alone: host µs | GPU µs |"
+    echo "|---|---|---|---|---|---|---|---|---|---|---|---|---|"
     printf '%s\n' "${step_rows[@]}"
 fi
 exit $failed

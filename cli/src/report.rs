@@ -38,6 +38,8 @@ pub(crate) struct Report {
 pub(crate) struct GpuReport {
     /// What begin and end take on the host.
     host_us_median: f64,
+    /// Of that, what the driver's calls take.
+    driver_us_median: f64,
     /// What begin and end add on the GPU.
     gpu_us_median: f64,
     /// The command buffer alone: its launch on the host, and its run on the GPU.
@@ -166,6 +168,7 @@ impl Report {
             rows.push(("the graph alone, median: host / GPU", graph));
             let added = both(gpu.host_us_median, gpu.gpu_us_median);
             rows.push(("begin and end add, median: host / GPU", added));
+            rows.push(("... of that in driver calls", format!("{:.1} µs", gpu.driver_us_median)));
         }
         rows
     }
@@ -181,6 +184,7 @@ impl GpuReport {
         let graph_gpu_us_median = median(gpu.iter().map(|time| time.graph_us));
         Some(Self {
             host_us_median: median_us(steps.iter().map(|step| step.time)),
+            driver_us_median: median_us(steps.iter().map(|s| s.begun.driver_time + s.ended.driver_time)),
             gpu_us_median: median(gpu.iter().map(|time| time.whole_us)) - graph_gpu_us_median,
             graph_host_us_median: median_us(gpu.iter().map(|time| time.graph_host)),
             graph_gpu_us_median,

@@ -237,6 +237,8 @@ fn the_c_program_captures_a_graph_once() {
     let fake = Fake::build("program", &[]);
     let mut run = Command::new(program);
     run.env("GVMM_CUDA_LIBRARY", &fake.path).env("FAKE_CUDA_TRACE", "1").env("GVMM_LOG", "warn");
+    // cargo sets it to its own folders, where an older library may lie.
+    run.env_remove("LD_LIBRARY_PATH");
     let output = run.output().expect("it runs");
     let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && errors.is_empty(), "{text}{errors}");

@@ -32,24 +32,6 @@ fn every_release_conforms() {
 }
 
 #[test]
-fn the_driver_conforms_while_known_faults_are_shown() {
-    const FAULTS: [&str; 9] = [
-        "joint-unmap",
-        "release-mapped",
-        "access-fails",
-        "access-joined",
-        "peer-last",
-        "calls-race",
-        "null-stream",
-        "memory-kept",
-        "host-refused",
-    ];
-    let fake = FAULTS.iter().fold(Fake::build("faulty", &[]), |fake, fault| fake.with(fault));
-    conforms(fake.driver(), EVENTS);
-    fake.clean();
-}
-
-#[test]
 fn the_driver_conforms_with_values_in_memory() {
     let fake = Fake::build("values", &[]).set("FAKE_HIP_DEVICES", 1);
     conforms(fake.without("hip-stream-values"), (&[], ""));

@@ -22,7 +22,8 @@ fn is_forced(driver: &HipDriver, name: &str) -> bool {
 /// A name that no quirk has would switch nothing.
 #[test]
 fn every_quirk_of_hip_is_shown_here() {
-    let this = concat!(include_str!("hip_quirks.rs"), include_str!("hip_selftests.rs"));
+    let this =
+        concat!(include_str!("hip_quirks.rs"), include_str!("hip_selftests.rs"), include_str!("hip_kept.rs"));
     let ours = |q: &&gvmm::driver::quirks::Quirk| q.name.starts_with("hip-");
     let missing: Vec<_> = QUIRKS
         .iter()
@@ -330,31 +331,6 @@ fn the_host_has_what_the_device_has_on_large_bars() {
     let calls = refused.calls("hipMemSetAccess");
     assert!(calls <= 4 + 1 + 1, "{calls}");
     fake.clean();
-}
-
-/// Fills the device's memory, gives it back and fills it again, in a range that stays.
-fn fill_twice(driver: &HipDriver) -> Result<(), Error> {
-    let size = ByteSize::mib(512);
-    let range = driver.reserve(FIRST, size, granule(driver))?;
-    for _ in 0..3 {
-        let block = driver.create(FIRST, size, CreateOptions::default())?;
-        driver.map(range, block)?;
-        driver.set_access(range, &[line(FIRST)])?;
-        driver.unmap(range)?;
-        driver.release(block)?;
-    }
-    driver.free(range)
-}
-
-#[test]
-fn memory_that_a_range_keeps_is_given_back() {
-    let fake = Fake::build("kept", &[]).version(7, 2).with("memory-kept").set("FAKE_HIP_MEMORY", 1 << 30);
-    let driver = fake.driver();
-    let before = driver.memory(FIRST).expect("figures").free;
-    fill_twice(&driver).expect("it is returned");
-    assert_eq!(driver.memory(FIRST).expect("figures").free, before);
-    fake.clean();
-    assert_eq!(kind(fill_twice(&fake.without("hip-memory-kept"))), Some(Kind::OutOfDeviceMemory));
 }
 
 #[test]

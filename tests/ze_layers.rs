@@ -257,6 +257,25 @@ fn bindings_copy_bake_and_map() {
     }
 }
 
+/// Each window begins where its own block's page does, and the range is made of whole pages of its size.
+#[test]
+fn windows_of_small_and_large_pages_lie_in_one_range() {
+    let world = World::new("mixed", 1);
+    let blocks = [world.block(SMALL), world.block(LARGE), world.block(SMALL)];
+    let slots = blocks.iter().map(|block| Slot::new(block.size())).collect();
+    let options = Options { threshold: Threshold::OFF, ..Options::default() };
+    let binding = Binding::new(&world.device, slots, options).expect("a binding");
+    begin(&binding, world.stream, &Given(blocks.iter().map(bare).collect()));
+    let mut addresses = [DevicePtr::NULL; 3];
+    binding.addresses(&mut addresses).expect("a layout");
+    assert_eq!((addresses[0].get() % SMALL, addresses[1].get() % LARGE), (0, 0));
+    addresses.iter().zip(1..).for_each(|(at, seed)| world.put(*at, seed));
+    assert!(addresses.iter().zip(1..).all(|(at, seed)| world.holds(*at, seed)));
+    binding.end().expect("ended");
+    drop((binding, blocks));
+    world.end();
+}
+
 /// A block with an address of its own cannot be mapped a second time: its slot is baked.
 #[test]
 fn a_block_with_an_address_of_its_own_is_baked() {

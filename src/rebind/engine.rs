@@ -4,6 +4,7 @@ use super::binding::Options;
 use super::buffers::Buffer;
 use super::ids::Ids;
 use super::layout::Layout;
+use super::plan::Area;
 use super::report::{BindingInfo, StepReport};
 use super::shadow::Booking;
 use super::slot::{Action, Slot};
@@ -34,7 +35,7 @@ pub(super) struct Engine {
     pub(super) epoch: u64,
     /// The largest window that each slot needed so far: a slot that goes back and forth between two sizes is laid
     /// out anew once.
-    pub(super) windows: Vec<ByteSize>,
+    pub(super) windows: Vec<Area>,
     /// True where windows do not hold what `served` says: every one is mapped anew in the next step.
     pub(super) unsure: bool,
     /// The stream of the step in progress.
@@ -80,6 +81,7 @@ pub(super) struct Scratch {
 impl Engine {
     pub(super) fn new(device: Arc<Device>, slots: Vec<Slot>, options: Options, threshold: Threshold) -> Self {
         let count = slots.len();
+        let windows = vec![Area { size: ByteSize::ZERO, alignment: device.granularity() }; count];
         Self {
             device,
             slots,
@@ -90,7 +92,7 @@ impl Engine {
             generation: 0,
             served: vec![Buffer::default(); count],
             epoch: 0,
-            windows: vec![ByteSize::ZERO; count],
+            windows,
             unsure: false,
             step: None,
             last: None,

@@ -2,7 +2,7 @@
 
 use super::buffers::Buffer;
 use super::overlap::Overlap;
-use super::plan::Plan;
+use super::plan::{Area, Plan};
 use super::shadow::{Arena, Region};
 use super::slot::{Action, Slot};
 use crate::driver::{Access, CopySlice};
@@ -82,7 +82,7 @@ impl Layout {
         device: &Device,
         slots: &[Slot],
         plan: &Plan,
-        windows: &[ByteSize],
+        windows: &[Area],
         access: &[Access],
     ) -> Result<Self> {
         let reservation = reserve(device, plan, access)?;
@@ -98,7 +98,7 @@ impl Layout {
             used: false,
         };
         for (i, slot) in slots.iter().enumerate() {
-            let place = layout.place(slot, plan, i, windows[i]);
+            let place = layout.place(slot, plan, i, windows[i].size);
             layout.places.push(place);
         }
         let ours = layout.shadows.as_ref().and_then(Region::range);
@@ -230,7 +230,9 @@ fn reserve(device: &Device, plan: &Plan, access: &[Access]) -> Result<Option<Arc
     if plan.windows.size.is_zero() {
         return Ok(None);
     }
-    device.reserve(plan.windows.size, Some(plan.windows.alignment), access, Owner::Library).map(Some)
+    // Where the granule grows with the size, the whole needs a larger one than its parts.
+    let size = device.round_up(plan.windows.size)?;
+    device.reserve(size, Some(plan.windows.alignment), access, Owner::Library).map(Some)
 }
 
 fn allocate(device: &Device, plan: &Plan, access: &[Access]) -> Result<Option<Region>> {

@@ -48,7 +48,7 @@ fn choose_one(slot: &Slot, mappable: bool, threshold: Threshold) -> Action {
     }
 }
 
-/// Places what `actions` ask for: windows of `windows` bytes side by side in one reservation, in the slots' order
+/// Places what `actions` ask for: windows like `windows` side by side in one reservation, in the slots' order
 /// so that slots that change together have neighbouring windows; shadows side by side in one piece of memory.
 ///
 /// # Errors
@@ -56,7 +56,7 @@ fn choose_one(slot: &Slot, mappable: bool, threshold: Threshold) -> Action {
 pub(super) fn place(
     slots: &[Slot],
     actions: Vec<Action>,
-    windows: &[ByteSize],
+    windows: &[Area],
     granularity: Granularity,
 ) -> Result<Plan> {
     let mut reservation = Cursor::new(granularity);
@@ -64,7 +64,10 @@ pub(super) fn place(
     let mut offsets = Vec::with_capacity(slots.len());
     for ((slot, action), window) in slots.iter().zip(&actions).zip(windows) {
         offsets.push(match *action {
-            Action::MAP => reservation.take(*window, slot.wanted_alignment().max(granularity))?,
+            Action::MAP => {
+                let alignment = slot.wanted_alignment().max(window.alignment);
+                reservation.take(window.size, alignment)?
+            }
             Action::COPY if !slot.brings_shadow() => memory.take(slot.bytes, slot.wanted_alignment())?,
             _ => ByteSize::ZERO,
         });
@@ -114,6 +117,11 @@ mod tests {
         None => unreachable!(),
     };
 
+    /// A window of a block with the usual granule.
+    const fn window(bytes: u64) -> Area {
+        Area { size: ByteSize(bytes), alignment: GRANULE }
+    }
+
     fn slot() -> impl Strategy<Value = (Slot, bool, u64)> {
         let alignment = prop_oneof![4 => Just(0), 1 => (0u32..24).prop_map(|s| 1u64 << s)];
         let bytes = prop_oneof![1u64..=300_000, Just(1 << 40)];
@@ -151,7 +159,7 @@ mod tests {
                 Just(Threshold::OFF), (2u64..400_000).prop_map(Threshold)],
         ) {
             let mappable: Vec<bool> = slots.iter().map(|s| s.1).collect();
-            let windows: Vec<ByteSize> = slots.iter().map(|s| ByteSize(s.2 << 21)).collect();
+            let windows: Vec<Area> = slots.iter().map(|s| window(s.2 << 21)).collect();
             let slots: Vec<Slot> = slots.iter().map(|s| s.0).collect();
             let plan = place(&slots, choose(&slots, &mappable, threshold), &windows, GRANULE).expect("small");
             let (mut windows_end, mut shadows_end) = (0, 0);
@@ -162,7 +170,7 @@ mod tests {
                         prop_assert!(!slot.brings_shadow());
                         prop_assert!(!slot.may_copy() || !threshold.admits(slot.bytes));
                         let alignment = slot.wanted_alignment().max(GRANULE);
-                        check(plan.offsets[i], windows[i], alignment, plan.windows, &mut windows_end);
+                        check(plan.offsets[i], windows[i].size, alignment, plan.windows, &mut windows_end);
                     }
                     Action::COPY if slot.brings_shadow() => prop_assert_eq!(plan.offsets[i], ByteSize::ZERO),
                     Action::COPY => {
@@ -186,12 +194,21 @@ mod tests {
     #[test]
     fn equal_windows_lie_side_by_side() {
         let slots = [Slot::new(ByteSize(70_000)); 3];
-        let windows = [ByteSize::mib(2), ByteSize::mib(4), ByteSize::mib(2)];
+        let windows = [window(2 << 20), window(4 << 20), window(2 << 20)];
         let plan =
             place(&slots, choose(&slots, &[true; 3], Threshold::OFF), &windows, GRANULE).expect("small");
         assert_eq!(plan.offsets, [ByteSize(0), ByteSize::mib(2), ByteSize::mib(6)]);
         assert_eq!(plan.windows.size, ByteSize::mib(8));
         assert!(plan.shadows.size.is_zero());
+    }
+
+    #[test]
+    fn a_window_begins_where_its_own_granule_does() {
+        let small = Granularity::new(64 << 10).expect("a power of two");
+        let windows = [Area { size: small.size(), alignment: small }, window(2 << 20)];
+        let plan = place(&[Slot::new(ByteSize(9)); 2], vec![Action::MAP; 2], &windows, small).expect("small");
+        assert_eq!(plan.offsets, [ByteSize(0), ByteSize::mib(2)]);
+        assert_eq!(plan.windows, Area { size: ByteSize::mib(4), alignment: GRANULE });
     }
 
     #[test]
@@ -203,7 +220,7 @@ mod tests {
     #[test]
     fn windows_past_the_end_are_refused() {
         let slots = [Slot::new(ByteSize(1 << 63)); 2];
-        let windows = [ByteSize(1 << 63); 2];
+        let windows = [window(1 << 63); 2];
         let e = place(&slots, vec![Action::MAP; 2], &windows, GRANULE).expect_err("too large");
         assert_eq!(e.kind, Kind::OutOfAddressSpace);
     }

@@ -3,7 +3,7 @@
 use super::buffers::{Buffer, Buffers};
 use super::engine::{Engine, refused};
 use super::layout::Layout;
-use super::plan::{Plan, choose, place};
+use super::plan::{Area, Plan, choose, place};
 use super::report::StepReport;
 use super::review::{Review, checked, is_mappable, needs_address};
 use super::shadow::{Arena, Booking};
@@ -19,7 +19,7 @@ struct Offer {
     blocks: Vec<Option<Arc<Block>>>,
     mappable: Vec<bool>,
     /// What each slot's window must have, if it gets one.
-    windows: Vec<ByteSize>,
+    windows: Vec<Area>,
 }
 
 impl Engine {
@@ -67,7 +67,9 @@ impl Engine {
             let block = checked(&self.device, slot, buffers, i, &buffer)?;
             let mappable = block.as_ref().is_some_and(|b| is_mappable(&self.device, slot, &buffer, b));
             if let Some(block) = block.as_ref().filter(|_| mappable) {
-                offer.windows[i] = offer.windows[i].max(block.size());
+                let window = &mut offer.windows[i];
+                window.size = window.size.max(block.size());
+                window.alignment = window.alignment.max(block.granularity());
             }
             offer.mappable.push(mappable);
             offer.blocks.push(block);

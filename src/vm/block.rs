@@ -124,8 +124,8 @@ impl Block {
         self.cell
     }
 
-    /// What its offsets must be multiples of.
-    pub(crate) const fn granularity(&self) -> Granularity {
+    /// The granule of a block of its size: what its addresses are multiples of.
+    pub const fn granularity(&self) -> Granularity {
         self.granularity
     }
 

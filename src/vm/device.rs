@@ -181,11 +181,19 @@ impl Device {
         if size.is_zero() {
             return Err(Error::new(Kind::InvalidSize, Operation::Allocate, "the size is 0"));
         }
+        Allocation::mapped(self, self.round_up(size)?, access, owner)
+    }
+
+    /// `size` rounded up to what a block or a range of that size must be a multiple of; on Level Zero that unit
+    /// grows with the size.
+    ///
+    /// # Errors
+    /// `InvalidSize` where it passes 2^64 - 1, and the driver's.
+    pub fn round_up(&self, size: ByteSize) -> Result<ByteSize> {
         let granularity = self.shared.calls.granularity(size)?;
-        let Some(size) = granularity.round_up(size) else {
-            return Err(Error::new(Kind::InvalidSize, Operation::Allocate, "the size is too large").of(size));
-        };
-        Allocation::mapped(self, size, access, owner)
+        granularity
+            .round_up(size)
+            .ok_or(Error::new(Kind::InvalidSize, Operation::Allocate, "the size is too large").of(size))
     }
 
     /// Makes each place hold the block that its entry names, as one transaction over all reservations named.

@@ -24,6 +24,7 @@ const PURE: &[&str] = &[
     "rebind/slot.rs",
     "rebind/ids.rs",
     "rebind/free_list.rs",
+    "rebind/overlap.rs",
     "vm/remap.rs",
     "vm/plan.rs",
 ];

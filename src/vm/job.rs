@@ -59,6 +59,7 @@ impl<E: Blocks> Job<'_, E> {
             drop(books);
             drop(alone);
             drop(garbage);
+            log_lost(&result);
             return result.map(|()| done(&plan));
         }
     }
@@ -226,6 +227,15 @@ pub(crate) fn carry_out(
     (result, commit.garbage)
 }
 
+/// Says what could not be undone, once no lock is held.
+pub(crate) fn log_lost(result: &Result<()>) {
+    if let Err(error) = result
+        && error.kind == Kind::RangeLost
+    {
+        log::error!("{error}");
+    }
+}
+
 struct Commit<'a, 'b, E> {
     reservations: &'a [&'a Reservation],
     books: &'a mut [MutexGuard<'b, Books>],
@@ -313,7 +323,6 @@ impl<E: Blocks> Commit<'_, '_, E> {
         let Some(lost) = first.or_else(|| failure.unsettled.first().map(|(_, range)| *range)) else {
             return failure.error;
         };
-        log::error!("a failed call could not be undone at {lost}: {}", failure.error);
         let hint =
             "undoing failed too: the entries are unmapped, their blocks kept; the next remap rebuilds them";
         Error { kind: Kind::RangeLost, hint, ..failure.error }.at(lost.start(), lost.size())

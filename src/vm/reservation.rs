@@ -174,6 +174,7 @@ impl Reservation {
         let (result, garbage) = self.carry_out(&mut books, &plan);
         drop(books);
         drop(garbage);
+        job::log_lost(&result);
         self.shared.collect();
         result
     }
@@ -205,6 +206,7 @@ impl Reservation {
         }
         drop(books);
         drop(garbage);
+        job::log_lost(&result);
         result
     }
 
@@ -285,6 +287,7 @@ impl Reservation {
         });
         drop(books);
         drop(garbage);
+        job::log_lost(&result);
         result
     }
 }

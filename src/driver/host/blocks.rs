@@ -58,7 +58,8 @@ impl Blocks {
     /// Books `size` bytes of a device's memory, or says that it is used up.
     pub(super) fn charge(&mut self, device: Ordinal, size: ByteSize, operation: Operation) -> Result<()> {
         if size.0 > self.free(device) {
-            return Err(Error::new(Kind::OutOfDeviceMemory, operation, "").of(size));
+            let hint = "the device's memory is used up: destroy blocks, drain what is retired, or raise GVMM_HOST_MEMORY";
+            return Err(Error::new(Kind::OutOfDeviceMemory, operation, hint).of(size));
         }
         if let Some(used) = self.used.get_mut(device.0 as usize) {
             *used += size.0;

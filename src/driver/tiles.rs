@@ -3,6 +3,7 @@
 use crate::driver::CopySlice;
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::ByteSize;
+use std::borrow::Cow;
 
 /// As in `copy.cu`: threads of a block, and the smallest tile's log2 (16 KiB).
 pub(in crate::driver) const THREADS: u32 = 256;
@@ -40,8 +41,11 @@ pub(in crate::driver) fn lay_out(slices: &[CopySlice], capacity: usize) -> Table
 }
 
 /// Refuses slices that no table can name, and leaves out those of no bytes.
-pub(in crate::driver) fn checked(slices: &[CopySlice]) -> Result<Vec<CopySlice>> {
+pub(in crate::driver) fn checked(slices: &[CopySlice]) -> Result<Cow<'_, [CopySlice]>> {
     slices.iter().enumerate().try_for_each(|(at, slice)| check(slice).map_err(|e| e.entry(at as u64)))?;
+    if slices.iter().all(|s| s.bytes != 0) {
+        return Ok(Cow::Borrowed(slices));
+    }
     Ok(slices.iter().copied().filter(|s| s.bytes != 0).collect())
 }
 
@@ -87,7 +91,7 @@ mod tests {
 
     #[test]
     fn empty_slices_are_left_out_and_wrong_ones_blamed() {
-        assert_eq!(checked(&[slice(0), slice(5)]).expect("fine"), [slice(5)]);
+        assert_eq!(checked(&[slice(0), slice(5)]).expect("fine")[..], [slice(5)]);
         let error = checked(&[slice(1), slice(u64::MAX)]).expect_err("too long");
         assert_eq!((error.kind, error.entry), (Kind::OutOfRange, Some(1)));
     }

@@ -1,5 +1,5 @@
-//! Ranges, blocks and mappings. CUDA lets some breaches of the rules pass (unmapping what is not mapped, set-access
-//! over holes), so we keep books of our own and are as strict as the trait says.
+//! Ranges, blocks and mappings. CUDA lets some breaches of the rules pass (unmapping what is not mapped) and refuses
+//! set-access over a hole in some places and not in others, so we keep books of our own and are as strict as the trait says.
 //!
 //! No lock is held across a driver call: a mapping is booked as busy before its call and settled after it.
 

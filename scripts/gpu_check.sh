@@ -4,9 +4,9 @@
 #   scripts/gpu_check.sh --pack [FOLDER]     builds the programs here and puts them into FOLDER (default .gpu)
 #   scripts/gpu_check.sh [FOLDER]            runs what it finds there; the GPU machine needs no Rust
 #
-# Files named bench_* are benchmarks, gvmm is the companion program, cuda_graph a C program with
-# the library beside it, all others are test programs. A check that is skipped counts as a failure. With
-# compute-sanitizer in the path, the copies run under it too. Ends with 1 where something failed.
+# Files named bench_* are benchmarks, gvmm is the companion program, all others are test programs. A test that is skipped
+# counts as a failure; conformance checks that do not concern the device are counted as skipped, and the log names them.
+# With compute-sanitizer in the path, the copies run under it too. Ends with 1 where something failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 

@@ -114,11 +114,7 @@ fn operation(call: Option<Call>) -> Operation {
         Some(Call::ALLOCATE) => Operation::Allocate,
         Some(Call::DEALLOCATE) => Operation::Deallocate,
         Some(
-            Call::COPY
-            | Call::ROUTE_CREATE
-            | Call::ROUTE_DESTROY
-            | Call::ROUTE_RECORD
-            | Call::ROUTE_POINT,
+            Call::COPY | Call::ROUTE_CREATE | Call::ROUTE_DESTROY | Call::ROUTE_RECORD | Call::ROUTE_POINT,
         ) => Operation::Copy,
         Some(Call::STREAM_WAIT | Call::IS_CAPTURING) => Operation::Stream,
         Some(Call::EXPORT | Call::IMPORT) => Operation::Share,

@@ -81,7 +81,9 @@ impl Copies {
     /// Points the recorded copies of `graph` at the slices. Where that cannot be, they copy nothing in this step, and
     /// a launch makes the copies.
     pub(super) fn aim(&mut self, graph: Option<Graph>, stream: Stream) -> Result<()> {
-        let (Some(route), Some(record), Some(graph)) = (&self.route, self.record, graph) else { return Ok(()) };
+        let (Some(route), Some(record), Some(graph)) = (&self.route, self.record, graph) else {
+            return Ok(());
+        };
         if self.aimed != Some(graph) {
             self.aimed = None;
             let has_room = route.point(record, graph, stream, &self.slices)?;

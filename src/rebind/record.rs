@@ -31,7 +31,10 @@ impl Engine {
             return Err(refused(Kind::WrongState, "a step is in progress: end or abort it first"));
         }
         let Some(layout) = self.layout.as_mut().filter(|_| generation == self.generation) else {
-            return Err(refused(Kind::WrongState, "another generation is in force: ask for the addresses again"));
+            return Err(refused(
+                Kind::WrongState,
+                "another generation is in force: ask for the addresses again",
+            ));
         };
         let of = |way, copies: &super::copies::Copies| {
             if ways.has(way) { copies.record(stream) } else { Ok(None) }

@@ -23,11 +23,8 @@ impl Device {
     pub fn route(&self, way: Way, slices: &[RouteSlice]) -> Result<Route> {
         let shared = self.shared();
         let native = shared.calls.has(Capabilities::ROUTES) && !slices.is_empty();
-        let id = if native {
-            Some(shared.with_room(|| shared.calls.route_create(way, slices))?)
-        } else {
-            None
-        };
+        let id =
+            if native { Some(shared.with_room(|| shared.calls.route_create(way, slices))?) } else { None };
         Ok(Route { shared: Arc::clone(shared), id })
     }
 }

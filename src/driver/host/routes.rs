@@ -1,7 +1,7 @@
 //! Routes: copies of which one end stays. A launch carries its own far ends, also those in a graph.
 
-use super::streams::Lines;
 use super::stream::Work;
+use super::streams::Lines;
 use crate::driver::{CopySlice, Graph, Ordinal, RecordId, RouteId, RouteSlice, Stream, Way};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::ByteSize;

@@ -105,7 +105,13 @@ impl<T: Tap> Driver for T {
         self.around(Call::ROUTE_DESTROY, NOWHERE, |d| d.route_destroy(route))
     }
 
-    fn route_copy(&self, device: Ordinal, stream: Stream, route: RouteId, slices: &[CopySlice]) -> Result<u32> {
+    fn route_copy(
+        &self,
+        device: Ordinal,
+        stream: Stream,
+        route: RouteId,
+        slices: &[CopySlice],
+    ) -> Result<u32> {
         self.around(Call::COPY, total(slices), |d| d.route_copy(device, stream, route, slices))
     }
 

@@ -7,7 +7,7 @@ use crate::error::{Error, Kind, Operation, Result};
 use crate::units::ByteSize;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// What stays.
 #[derive(Debug)]
@@ -23,7 +23,27 @@ pub(super) struct Route {
 #[derive(Clone, Debug)]
 pub(super) struct Leg {
     pub(super) slices: Arc<[CopySlice]>,
-    _pending: Arc<()>,
+    pending: Arc<()>,
+}
+
+/// The copies of a graph's later launches; the route does not wait for those.
+#[derive(Clone, Debug)]
+pub(super) struct Aim {
+    slices: Arc<[CopySlice]>,
+    pending: Weak<()>,
+}
+
+impl Leg {
+    pub(super) fn aim(self) -> Aim {
+        Aim { slices: self.slices, pending: Arc::downgrade(&self.pending) }
+    }
+}
+
+impl Aim {
+    /// One launch's copies; none where the route is gone.
+    pub(super) fn leg(&self) -> Option<Leg> {
+        Some(Leg { slices: Arc::clone(&self.slices), pending: self.pending.upgrade()? })
+    }
 }
 
 /// Routes and what was recorded of them, by number.
@@ -59,7 +79,7 @@ impl Route {
                 return Err(error.at(near(slice), ByteSize(slice.bytes)).entry(i as u64));
             }
         }
-        Ok(Leg { slices: slices.into(), _pending: Arc::clone(&self.pending) })
+        Ok(Leg { slices: slices.into(), pending: Arc::clone(&self.pending) })
     }
 }
 
@@ -125,7 +145,7 @@ impl Routes {
     ) -> Result<()> {
         let no_record = || fail(Kind::InvalidHandle, "no such copies were recorded");
         let route = lock(&self.records).get(&record.0).cloned().ok_or_else(no_record)?;
-        lines.point(graph, record, route.leg(slices)?)
+        lines.point(graph, record, route.leg(slices)?.aim())
     }
 
     /// True while the route of these recorded copies is there.

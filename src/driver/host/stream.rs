@@ -24,16 +24,13 @@ pub(super) enum Work {
     Call(HostFunction),
 }
 
-/// Where the recorded copies of one launch go.
-pub(super) type Legs = Arc<[(RecordId, Leg)]>;
-
 /// What waits in a queue.
 pub(super) enum Item {
     One(Work),
     /// A route's copies, and how many µs a device would take for them.
     Leg(Leg, f64),
-    /// A captured graph; every launch shares what it kept.
-    Graph(Arc<[Work]>, Legs),
+    /// A captured graph, and where its recorded copies go in this launch; every launch shares what it kept.
+    Graph(Arc<[Work]>, Vec<(RecordId, Leg)>),
     Write(Ticket),
     Wait(Ticket),
 }

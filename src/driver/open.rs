@@ -74,6 +74,28 @@ pub fn open(kind: Option<DriverKind>, config: &Config) -> Result<Arc<dyn Driver>
     Err(last)
 }
 
+/// Opens the driver of `kind` for the device that a framework uses: a context of its own (0 where it has none) and a
+/// device, in the driver's own handles. Level Zero's memory is of use in its own context only, so a context that is
+/// not ours gets a driver of its own. The handles must be live, and outlive the driver.
+///
+/// # Errors
+///
+/// As [`open`]; `NoDevice` where no device is meant; `InvalidArgument` for handles that are none.
+pub fn attach(
+    kind: DriverKind,
+    context: u64,
+    device: u64,
+    config: &Config,
+) -> Result<(Arc<dyn Driver>, Ordinal)> {
+    if kind == DriverKind::LEVEL_ZERO {
+        let path = config.libraries.level_zero.as_deref();
+        return Ok((Arc::new(LevelZeroDriver::attach(path, context, device)?), Ordinal(0)));
+    }
+    let driver = open_one(kind, config)?;
+    let ordinal = driver.locate(context, device)?;
+    Ok((driver, ordinal))
+}
+
 /// Logs that `kind` is passed over: no news where there is none, a warning where there is one of no use.
 pub(crate) fn note_absence(kind: DriverKind, error: &Error) {
     let level = if error.kind == Kind::DriverNotFound { log::Level::Debug } else { log::Level::Warn };

@@ -95,6 +95,8 @@ impl Capabilities {
     pub const HUGE_PAGES: Self = Self(1 << 9);
     /// NULL names the device's default stream.
     pub const NULL_STREAM: Self = Self(1 << 10);
+    /// A stream may wait for a value whose write is enqueued later; without it, only for one enqueued already.
+    pub const EARLY_WAITS: Self = Self(1 << 12);
 
     /// True where every bit of `wanted` is there.
     pub const fn has(self, wanted: Self) -> bool {
@@ -282,13 +284,13 @@ pub trait Driver: Send + Sync + Debug {
     /// a vendor's may crash when it is asked about a number that is no handle, or no longer one.
     fn check_native(&self, device: Ordinal, block: NativeBlock, size: ByteSize) -> Result<()>;
 
-    /// Fills `bytes` from memory of `device`, and waits for that alone: what streams still write there is not waited
-    /// for. For tests and tools; steps use `copy`.
+    /// Fills `bytes` from memory of `device`, and waits until that is done: whether for what streams still write
+    /// there, too, is not promised. For tests and tools; steps use `copy`.
     fn read(&self, _device: Ordinal, _from: DevicePtr, _bytes: &mut [u8]) -> Result<()> {
         Err(unsupported(Operation::Copy, "this driver reads no bytes for the host"))
     }
 
-    /// Writes `bytes` to memory of `device`, and waits for that alone.
+    /// Writes `bytes` to memory of `device`, and waits until that is done.
     fn write(&self, _device: Ordinal, _to: DevicePtr, _bytes: &[u8]) -> Result<()> {
         Err(unsupported(Operation::Copy, "this driver writes no bytes for the host"))
     }

@@ -37,6 +37,10 @@ pub struct DeviceSummary {
     pub architecture: Option<String>,
     /// The quirks in force.
     pub quirks: Vec<QuirkInForce>,
+    /// What was tried when the device opened, and how that ended.
+    pub self_tests: Vec<(&'static str, String)>,
+    /// What people should know about it.
+    pub notes: Vec<&'static str>,
 }
 
 /// A quirk that is in force.
@@ -151,7 +155,12 @@ fn hip_summary(driver: &HipDriver, config: &Config) -> Result<Summary> {
     let devices = each_device(driver, |device| {
         let arch = driver.architecture(device)?;
         let quirks = driver.quirks(device)?.iter().map(|quirk| because(quirk, &forced, &version, arch));
-        describe(driver, device, Some(arch.to_owned()), quirks.collect())
+        let tests = driver.self_tests(device)?.iter();
+        Ok(DeviceSummary {
+            self_tests: tests.map(|test| (test.name, test.verdict.to_string())).collect(),
+            notes: driver.notes(device)?,
+            ..describe(driver, device, Some(arch.to_owned()), quirks.collect())?
+        })
     })?;
     Ok(Summary { library: Some(driver.library().to_owned()), version: Some(version), devices })
 }
@@ -170,7 +179,7 @@ fn describe(
     quirks: Vec<QuirkInForce>,
 ) -> Result<DeviceSummary> {
     let (info, memory) = (driver.device_info(device)?, driver.memory(device)?);
-    Ok(DeviceSummary { info, memory, architecture, quirks })
+    Ok(DeviceSummary { info, memory, architecture, quirks, self_tests: Vec::new(), notes: Vec::new() })
 }
 
 /// The quirks in force for `subject`, each with the reason.

@@ -29,7 +29,7 @@ pub(super) struct Context {
     /// The copy kernels, or none where their text could not be loaded.
     pub(super) kernels: Option<Kernels>,
     /// A stream with nothing on it and an event, to ask whether the context still works.
-    pub(super) watch: u64,
+    watch: u64,
     beat: u64,
 }
 

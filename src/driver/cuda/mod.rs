@@ -80,6 +80,9 @@ impl CudaDriver {
 
     fn capabilities(&self, device: &Device) -> Result<Capabilities> {
         let mut all = Capabilities::HOST_FUNCTIONS.with(Capabilities::NULL_STREAM);
+        if device.stream_values {
+            all = all.with(Capabilities::EARLY_WAITS);
+        }
         if device.virtual_memory {
             let access = Capabilities::DEVICE_ACCESS.with(Capabilities::RANGE_ACCESS);
             let access = access.with(Capabilities::JOINED_ACCESS);

@@ -7,22 +7,18 @@ use crate::error::{Error, Kind, Operation, Result};
 use crate::units::DevicePtr;
 
 impl Core {
+    // The driver's copies for the host, unlike those on a stream, refuse a bad address and leave the device usable.
+
     pub(super) fn read(&self, device: Ordinal, from: DevicePtr, bytes: &mut [u8]) -> Result<()> {
-        self.move_bytes(device, bytes.as_mut_ptr() as u64, from.get(), bytes.len())
+        let _entered = self.enter_primary(device, Operation::Copy)?;
+        let status = self.api.copy_to_host(bytes.as_mut_ptr(), from.get(), bytes.len() as u64);
+        self.api.check(status, Operation::Copy)
     }
 
     pub(super) fn write(&self, device: Ordinal, to: DevicePtr, bytes: &[u8]) -> Result<()> {
-        self.move_bytes(device, to.get(), bytes.as_ptr() as u64, bytes.len())
-    }
-
-    /// On the stream that nothing else uses, so that nothing else is waited for.
-    fn move_bytes(&self, device: Ordinal, dst: u64, src: u64, bytes: usize) -> Result<()> {
-        let context = self.primary(device, Operation::Copy)?;
-        let _entered = self.enter(context.handle, Operation::Copy)?;
-        let status = self.api.copy_async(dst, src, bytes as u64, context.watch);
-        // Also after a failure: bytes on their way must not outlive what they belong to.
-        let waited = self.api.stream_synchronize(context.watch);
-        self.api.check(status, Operation::Copy).and_then(|()| self.api.check(waited, Operation::Copy))
+        let _entered = self.enter_primary(device, Operation::Copy)?;
+        let status = self.api.copy_from_host(to.get(), bytes.as_ptr(), bytes.len() as u64);
+        self.api.check(status, Operation::Copy)
     }
 
     pub(super) fn access_at(&self, device: Ordinal, address: DevicePtr) -> Result<AccessMode> {

@@ -23,7 +23,7 @@ pub(super) struct Kit {
     /// The copy kernels, or none where they could not be compiled.
     pub(super) kernels: Option<Kernels>,
     /// A stream with nothing on it and an event, to ask whether the device still works.
-    pub(super) watch: u64,
+    watch: u64,
     beat: u64,
 }
 

@@ -147,6 +147,9 @@ impl HipDriver {
 
     fn capabilities(&self, device: &Device) -> Result<Capabilities> {
         let mut all = Capabilities::HOST_FUNCTIONS.with(Capabilities::NULL_STREAM);
+        if device.stream_values {
+            all = all.with(Capabilities::EARLY_WAITS);
+        }
         let fresh = self.core.examine(device.ordinal)?.fresh;
         if device.virtual_memory && fresh {
             let access = Capabilities::DEVICE_ACCESS.with(Capabilities::RANGE_ACCESS);

@@ -15,25 +15,17 @@ impl Core {
         self.move_bytes(device, (to.get(), bytes.as_ptr() as u64), bytes.len() as u64, to)
     }
 
-    /// On the stream that nothing else uses, and cut where one mapping ends and the next begins: HIP's own copies
-    /// do not go across.
+    /// Cut where one mapping ends and the next begins: HIP's own copies do not go across.
     fn move_bytes(&self, device: Ordinal, (dst, src): (u64, u64), bytes: u64, at: DevicePtr) -> Result<()> {
-        let watch = self.kit(device, Operation::Copy)?.watch;
         let _entered = self.enter_device(device, Operation::Copy)?;
         let mut done = 0;
-        let mut enqueue = || {
-            while done < bytes {
-                let piece = (bytes - done).min(self.holds.room_at(at.get() + done));
-                let status = self.api.copy_async(dst + done, src + done, piece, BY_ADDRESS, watch);
-                self.api.check(status, Operation::Copy)?;
-                done += piece;
-            }
-            Ok(())
-        };
-        let enqueued = enqueue();
-        // Also after a failure: bytes on their way must not outlive what they belong to.
-        let waited = self.api.stream_synchronize(watch);
-        enqueued.and_then(|()| self.api.check(waited, Operation::Copy))
+        while done < bytes {
+            let piece = (bytes - done).min(self.holds.room_at(at.get() + done));
+            let status = self.api.copy(dst + done, src + done, piece, BY_ADDRESS);
+            self.api.check(status, Operation::Copy)?;
+            done += piece;
+        }
+        Ok(())
     }
 
     pub(super) fn access_at(&self, device: Ordinal, address: DevicePtr) -> Result<AccessMode> {

@@ -222,7 +222,9 @@ impl Driver for HostDriver {
 
     fn timeline_write(&self, stream: Stream, timeline: TimelineId, value: u64) -> Result<()> {
         let line = self.lines.find(stream)?;
-        line.push_live(Item::Write(self.timelines.ticket(timeline, value)?))
+        line.push_live(Item::Write(self.timelines.ticket(timeline, value)?))?;
+        self.timelines.promise(timeline, value);
+        Ok(())
     }
 
     fn timeline_read(&self, timeline: TimelineId) -> Result<u64> {
@@ -235,6 +237,11 @@ impl Driver for HostDriver {
 
     fn stream_wait(&self, stream: Stream, timeline: TimelineId, value: u64) -> Result<()> {
         let line = self.lines.find(stream)?;
+        let early = self.shape().capabilities.has(Capabilities::EARLY_WAITS);
+        if !early && !self.timelines.is_promised(timeline, value)? {
+            let hint = "on this driver a stream can wait only for a value whose write is enqueued already";
+            return Err(unsupported(Operation::Timeline, hint));
+        }
         line.push_live(Item::Wait(self.timelines.ticket(timeline, value)?))
     }
 

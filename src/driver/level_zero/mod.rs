@@ -283,11 +283,11 @@ impl Driver for LevelZeroDriver {
     }
 
     fn read(&self, device: Ordinal, from: DevicePtr, bytes: &mut [u8]) -> Result<()> {
-        self.touch(device, DevicePtr(bytes.as_mut_ptr() as u64), from, bytes.len())
+        self.read_bytes(device, from, bytes)
     }
 
     fn write(&self, device: Ordinal, to: DevicePtr, bytes: &[u8]) -> Result<()> {
-        self.touch(device, to, DevicePtr(bytes.as_ptr() as u64), bytes.len())
+        self.write_bytes(device, to, bytes)
     }
 
     fn access_at(&self, device: Ordinal, address: DevicePtr) -> Result<AccessMode> {

@@ -39,6 +39,7 @@ programs! {
     nulls "nulls.c",
     broken "broken.c",
     devices "devices.c",
+    attach "attach.c",
     plain_memory "plain_memory.c",
     versions "versions.c",
     environment "environment.c",

@@ -194,7 +194,7 @@ typedef int32_t gvmm_status;
 /** Driver: the device is lost; the process must be restarted. */
 #define GVMM_ERROR_DEVICE_LOST 304
 
-/** Driver: work on a stream touched memory that it had no access to. */
+/** Driver: work on a stream failed, mostly since it touched memory that it had no access to; the stream has stopped. */
 #define GVMM_ERROR_DEVICE_FAULT 305
 
 /** Driver: any other failure of a driver call; the native code tells (`gvmm_last_error_detail`). */

@@ -50,6 +50,7 @@ programs! {
     copies "copies.c",
     reload "reload.c",
     pending "pending.c",
+    retire "retire.c",
     cplusplus "cplusplus.cc",
 }
 

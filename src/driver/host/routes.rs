@@ -1,8 +1,11 @@
 //! Routes: copies of which one end stays. A launch carries its own far ends, also those in a graph.
 
+use super::HostDriver;
 use super::stream::Work;
 use super::streams::Lines;
-use crate::driver::{CopySlice, Graph, Ordinal, RecordId, RouteId, RouteSlice, Stream, Way};
+use crate::driver::{
+    Capabilities, CopySlice, Graph, Ordinal, RecordId, RouteId, RouteSlice, Stream, Way, unsupported,
+};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::ByteSize;
 use std::collections::HashMap;
@@ -151,5 +154,26 @@ impl Routes {
     /// True while the route of these recorded copies is there.
     pub(super) fn is_live(&self, record: RecordId) -> bool {
         lock(&self.records).contains_key(&record.0)
+    }
+}
+
+impl HostDriver {
+    /// µs on the host and on the device.
+    pub(super) fn copy_us(&self, count: u64, bytes: u64) -> (f64, f64) {
+        let joint = self.shape().capabilities.has(Capabilities::JOINT_COPIES);
+        self.costs().map_or((0.0, 0.0), |costs| costs.copy_us(joint, count, bytes))
+    }
+
+    /// How many launches `count` slices take.
+    pub(super) fn launches(&self, count: u64) -> u32 {
+        let joint = self.shape().capabilities.has(Capabilities::JOINT_COPIES);
+        if joint { 1 } else { u32::try_from(count).unwrap_or(u32::MAX) }
+    }
+
+    pub(super) fn needs_routes(&self) -> Result<()> {
+        if self.shape().capabilities.has(Capabilities::ROUTES) {
+            return Ok(());
+        }
+        Err(unsupported(Operation::Copy, "routes are switched off"))
     }
 }

@@ -46,7 +46,7 @@ run() {
     echo "== $name"
     timeout "${LIMIT:-240}" "$@" >"$log" 2>&1 || { state="FAILED ($?)"; failed=1; }
     # Conformance checks that are skipped are counted here and named in the log.
-    grep -av '^skipped: .*: \|^$' "$log" | tail -n 60
+    grep -av '^skipped: .*: \|^$' "$log" | tail -n "${TAIL:-60}"
     rows+=("| $name | $state | $(grep -ac '^test .*ok$' "$log") | $(grep -ac '^skipped: ' "$log") | $((SECONDS - start)) s |")
 }
 
@@ -77,6 +77,8 @@ for program in "$folder"/*; do
         bench_*|cuda_graph) run "$name" "$program" ;;
         gvmm) run info "$program" info
               run info_json "$program" info --json
+              # Access for all other GPUs too; the whole table is in the log, and what --costs reads beside it.
+              LIMIT=480 TAIL=24 run bench_vmm "$program" bench vmm --driver cuda --save "$logs/bench_vmm.json"
               for recording in llama_donate llama_donate_all llama_nodonate; do
                   for threshold in off 4096 65536 auto; do steps "$program" $recording $threshold; done
               done

@@ -1,7 +1,9 @@
 //! `gvmm steps` on an NVIDIA GPU: the command buffer is a real graph of kernels, and so are the checks.
 
 mod api;
+mod clock;
 mod executor;
 mod gpu;
 
+pub(crate) use clock::{BatchList, Clock};
 pub(crate) use executor::run;

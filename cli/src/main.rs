@@ -1,5 +1,6 @@
 //! The companion program of gvmm.
 
+mod bench;
 mod costs;
 mod cuda;
 mod executor;
@@ -34,6 +35,9 @@ struct Cli {
 enum Command {
     Steps(Steps),
     Info(InfoOptions),
+    /// Measures this machine's devices.
+    #[command(subcommand)]
+    Bench(bench::Command),
 }
 
 /// Runs a recording of which buffers a compiled step binds, and checks all data.
@@ -120,6 +124,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Steps(options) => steps(&options),
         Command::Info(options) => info(&options),
+        Command::Bench(command) => bench::run(&command),
     };
     result.unwrap_or_else(|failure| {
         eprintln!("gvmm: {failure}");

@@ -71,7 +71,7 @@ pub(crate) fn open_device(
     ))
 }
 
-fn open_driver(
+pub(crate) fn open_driver(
     kind: Option<DriverKind>,
     costs: CostChoice,
     mut config: Config,

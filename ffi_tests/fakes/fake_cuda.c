@@ -750,6 +750,20 @@ API R cuStreamWaitValue64_v2(U h, U at, U value, unsigned flags) {
     return put(s, (Op){.kind = WAIT, .a = at, .b = value}, 0);
 }
 API R cuMemcpyAsync(U dst, U src, size_t bytes, U h) { ENTER(); NEED_CTX(); STREAM(s, h); return put(s, (Op){.kind = COPY, .a = dst, .b = src, .c = bytes}, 1); }
+API R cuMemcpyDtoDAsync_v2(U dst, U src, size_t bytes, U h) { return cuMemcpyAsync(dst, src, bytes, h); }
+/* One set of attributes, which says that sources are read in stream order; not on a capturing stream, nor on NULL. */
+API R cuMemcpyBatchAsync(U *dst, U *src, size_t *bytes, size_t count, const uint32_t *how, size_t *from, size_t sets, size_t *failed, U h) {
+    ENTER();
+    NEED_CTX();
+    STREAM(s, h);
+    if (!h || !count || sets != 1 || from[0] != 0 || how[0] != 1) return breach(INVALID, __func__);
+    if (s->capture_mode >= 0) return breach(CAPTURE_UNSUPPORTED, __func__);
+    for (size_t i = 0; i < count; i++) {
+        R status = put(s, (Op){.kind = COPY, .a = dst[i], .b = src[i], .c = bytes[i]}, 1);
+        if (status) { *failed = i; return status; }
+    }
+    return OK;
+}
 /* As the driver's: on the default stream of the current context, done on return. */
 API R cuMemcpyDtoH_v2(void *dst, U src, size_t bytes) { ENTER(); NEED_CTX(); if (!may(current()->device, src, bytes, 1)) return INVALID; memcpy(dst, (void *)src, bytes); return OK; }
 API R cuMemcpyHtoD_v2(U dst, const void *src, size_t bytes) { ENTER(); NEED_CTX(); if (!may(current()->device, dst, bytes, 3)) return INVALID; memcpy((void *)dst, src, bytes); return OK; }

@@ -49,6 +49,7 @@ table! {
     memory_free = c"cuMemFree_v2" (address: u64);
     copy_in = c"cuMemcpyHtoD_v2" (dst: u64, src: *const c_void, bytes: u64);
     copy_out = c"cuMemcpyDtoH_v2" (dst: *mut c_void, src: u64, bytes: u64);
+    copy_async = c"cuMemcpyDtoDAsync_v2" (dst: u64, src: u64, bytes: u64, stream: u64);
     stream_synchronize = c"cuStreamSynchronize" (stream: u64);
     event_create = c"cuEventCreate" (event: &mut u64, flags: u32);
     event_record = c"cuEventRecord" (event: u64, stream: u64);
@@ -64,9 +65,14 @@ table! {
 impl Api {
     /// The library that the CUDA driver has opened.
     pub(super) fn open() -> Result<Self> {
-        let places = Places { base: "libcuda.so", sonames: &["libcuda.so.1"] };
-        Self::load(&Library::open(places, config::get().libraries.cuda.as_deref())?)
+        Self::load(&library()?)
     }
+}
+
+/// The library that the CUDA driver has opened.
+pub(super) fn library() -> Result<Library> {
+    let places = Places { base: "libcuda.so", sonames: &["libcuda.so.1"] };
+    Library::open(places, config::get().libraries.cuda.as_deref())
 }
 
 fn missing(symbol: &'static CStr) -> Error {

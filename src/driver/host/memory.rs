@@ -177,8 +177,8 @@ impl Memory {
         let gone = books.blocks.unmapped(mapping.block);
         drop(books);
         self.give_back(gone);
-        let peer = mapping.rights.beyond(mapping.home);
-        Ok(self.shape.costs.as_ref().map_or(0.0, |costs| costs.unmap_us(range.size(), peer)))
+        let peers = mapping.rights.beyond(mapping.home);
+        Ok(self.shape.costs.as_ref().map_or(0.0, |costs| costs.unmap_us(range.size(), peers)))
     }
 }
 

@@ -1,0 +1,302 @@
+//! A range of slots and the blocks behind them: what is measured for one block size and number of blocks.
+
+use super::calls::{Calls, Counts};
+use super::grant::Grant;
+use super::spread::Spread;
+use gvmm::driver::{Capabilities, NativeBlock};
+use gvmm::error::{Error, Kind, Operation, Result};
+use gvmm::units::{ByteSize, DeviceRange};
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+/// One thing that was measured.
+#[derive(Serialize, Clone, Debug)]
+pub(super) struct Row {
+    /// `reserve`, `free`, `create`, `release`, `map` and `unmap` are one call; `set_access` gives access to all
+    /// blocks together and `set_access_each` to one block; `remap_all` is unmap and map of all blocks and a
+    /// `set_access`, `remap_one` unmap, map and access of one block among them.
+    pub(super) what: &'static str,
+    pub(super) block_bytes: u64,
+    pub(super) blocks: u64,
+    /// Who has access; None where nobody has, or it does not matter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) access: Option<String>,
+    pub(super) peers: u32,
+    /// True where each device was given access by a call of its own.
+    pub(super) call_each: bool,
+    /// The driver calls that were timed together.
+    pub(super) calls: Counts,
+    pub(super) us: Spread,
+}
+
+/// Times by name, in the order in which they were first seen.
+pub(super) struct Samples {
+    block_bytes: u64,
+    blocks: u64,
+    grant: Option<Grant>,
+    all: Vec<(&'static str, Counts, Vec<f64>)>,
+}
+
+impl Samples {
+    pub(super) fn new(size: ByteSize, blocks: u64, grant: Option<Grant>) -> Self {
+        Self { block_bytes: size.get(), blocks, grant, all: Vec::new() }
+    }
+
+    fn add(&mut self, what: &'static str, calls: Counts, us: f64) {
+        match self.all.iter_mut().find(|(name, ..)| *name == what) {
+            Some((_, counts, times)) => {
+                *counts = calls;
+                times.push(us);
+            }
+            None => self.all.push((what, calls, vec![us])),
+        }
+    }
+
+    pub(super) fn rows(self) -> Vec<Row> {
+        let row = |(what, calls, us): (&'static str, Counts, Vec<f64>)| {
+            let grant = self.grant.as_ref();
+            Some(Row {
+                what,
+                block_bytes: self.block_bytes,
+                blocks: self.blocks,
+                access: grant.map(Grant::name),
+                peers: grant.map_or(0, |grant| grant.peers),
+                call_each: grant.is_some_and(|grant| grant.lists.len() > 1),
+                calls,
+                us: Spread::of(us)?,
+            })
+        };
+        self.all.into_iter().filter_map(row).collect()
+    }
+}
+
+/// How often something is repeated.
+#[derive(Clone, Copy)]
+pub(super) struct Rounds {
+    pub(super) most: u32,
+    pub(super) limit: Duration,
+}
+
+/// Fewer say nothing about spread.
+const LEAST_ROUNDS: u32 = 3;
+
+impl Rounds {
+    /// Repeats `round` after one that is not counted; it is told whether it counts.
+    pub(super) fn repeat(self, mut round: impl FnMut(bool) -> Result<()>) -> Result<()> {
+        round(false)?;
+        let start = Instant::now();
+        let least = LEAST_ROUNDS.min(self.most);
+        for done in 0..self.most {
+            if done >= least && start.elapsed() > self.limit {
+                break;
+            }
+            round(true)?;
+        }
+        Ok(())
+    }
+}
+
+/// Plain device memory, which has no blocks.
+pub(super) fn plain(calls: &mut Calls, rounds: Rounds) -> Result<Vec<Row>> {
+    let size = calls.granularity(ByteSize(1))?.size();
+    let mut samples = Samples::new(size, 1, None);
+    let made = [Counts { allocate: 1, ..Counts::default() }, Counts { deallocate: 1, ..Counts::default() }];
+    rounds.repeat(|counts| {
+        let (address, allocated) = calls.allocate(size)?;
+        let deallocated = calls.deallocate(address)?;
+        if counts {
+            samples.add("allocate", made[0], allocated);
+            samples.add("deallocate", made[1], deallocated);
+        }
+        Ok(())
+    })?;
+    Ok(samples.rows())
+}
+
+/// Creates and releases all blocks, again and again.
+pub(super) fn blocks(calls: &mut Calls, size: ByteSize, count: u64, rounds: Rounds) -> Result<Vec<Row>> {
+    let mut samples = Samples::new(size, count, None);
+    let (create, release) =
+        (Counts { create: 1, ..Counts::default() }, Counts { release: 1, ..Counts::default() });
+    let range_calls = [Counts { reserve: 1, ..Counts::default() }, Counts { free: 1, ..Counts::default() }];
+    rounds.repeat(|counts| {
+        let (mut cell, reserved) = Cell::reserve(calls, size, count)?;
+        let created = cell.create(count)?;
+        let released = cell.release()?;
+        let freed = cell.free()?;
+        if counts {
+            samples.add("reserve", range_calls[0], reserved);
+            created.into_iter().for_each(|us| samples.add("create", create, us));
+            released.into_iter().for_each(|us| samples.add("release", release, us));
+            samples.add("free", range_calls[1], freed);
+        }
+        Ok(())
+    })?;
+    Ok(samples.rows())
+}
+
+/// One block more than slots, so that what is remapped moves. What it has is given back when it goes.
+pub(super) struct Cell<'a> {
+    calls: &'a mut Calls,
+    range: Option<DeviceRange>,
+    size: ByteSize,
+    slots: Vec<DeviceRange>,
+    /// Of slot i, block i; the spare one is last.
+    blocks: Vec<NativeBlock>,
+    mapped: Vec<bool>,
+    can: Capabilities,
+}
+
+impl<'a> Cell<'a> {
+    fn reserve(calls: &'a mut Calls, size: ByteSize, count: u64) -> Result<(Self, f64)> {
+        let too_large =
+            || Error::new(Kind::InvalidSize, Operation::Reserve, "no range is that large").of(size);
+        let whole = ByteSize(size.get().checked_mul(count).ok_or_else(too_large)?);
+        let can = calls.driver.device_info(calls.device)?.capabilities;
+        let granularity = calls.granularity(size)?;
+        let (range, us) = calls.reserve(whole, granularity)?;
+        let slot = |i| range.slice(ByteSize(i * size.get()), size);
+        let slots: Vec<DeviceRange> = (0..count).filter_map(slot).collect();
+        let mapped = vec![false; slots.len()];
+        Ok((Self { calls, range: Some(range), size, slots, blocks: Vec::new(), mapped, can }, us))
+    }
+
+    /// With `count` blocks and a spare one.
+    pub(super) fn new(calls: &'a mut Calls, size: ByteSize, count: u64) -> Result<Self> {
+        let (mut cell, _) = Self::reserve(calls, size, count)?;
+        cell.create(count + 1)?;
+        Ok(cell)
+    }
+
+    fn create(&mut self, count: u64) -> Result<Vec<f64>> {
+        let mut times = Vec::new();
+        for _ in 0..count {
+            let (block, us) = self.calls.create(self.size)?;
+            self.blocks.push(block);
+            times.push(us);
+        }
+        Ok(times)
+    }
+
+    fn release(&mut self) -> Result<Vec<f64>> {
+        let mut times = Vec::new();
+        while let Some(block) = self.blocks.pop() {
+            times.push(self.calls.release(block)?);
+        }
+        Ok(times)
+    }
+
+    fn free(&mut self) -> Result<f64> {
+        self.range.take().map_or(Ok(0.0), |range| self.calls.free(range))
+    }
+
+    fn unmap(&mut self, slot: usize) -> Result<f64> {
+        let us = self.calls.unmap(self.slots[slot])?;
+        self.mapped[slot] = false;
+        Ok(us)
+    }
+
+    fn map(&mut self, slot: usize) -> Result<f64> {
+        let us = self.calls.map(self.slots[slot], self.blocks[slot])?;
+        self.mapped[slot] = true;
+        Ok(us)
+    }
+
+    fn unmap_all(&mut self) -> Result<Vec<f64>> {
+        (0..self.slots.len())
+            .filter(|slot| self.mapped[*slot])
+            .collect::<Vec<_>>()
+            .into_iter()
+            .map(|slot| self.unmap(slot))
+            .collect()
+    }
+
+    /// Every slot gets another block than before.
+    fn map_all(&mut self) -> Result<Vec<f64>> {
+        self.blocks.rotate_right(1);
+        (0..self.slots.len()).map(|slot| self.map(slot)).collect()
+    }
+
+    /// Access to all slots, in as few calls as the driver allows.
+    fn give_all(&mut self, grant: &Grant) -> Result<f64> {
+        let whole = self.range.filter(|_| {
+            self.can.has(Capabilities::JOINED_ACCESS) || !self.can.has(Capabilities::RANGE_ACCESS)
+        });
+        let ranges = whole.map_or_else(|| self.slots.clone(), |range| vec![range]);
+        ranges.into_iter().try_fold(0.0, |us, range| Ok(us + grant.give(self.calls, range)?))
+    }
+
+    /// Access to one slot; where the driver cannot, to all.
+    fn give_one(&mut self, grant: &Grant, slot: usize) -> Result<f64> {
+        let range =
+            if self.can.has(Capabilities::RANGE_ACCESS) { Some(self.slots[slot]) } else { self.range };
+        range.map_or(Ok(0.0), |range| grant.give(self.calls, range))
+    }
+
+    /// All that concerns one way to give access.
+    pub(super) fn measure(&mut self, grant: &Grant, rounds: Rounds) -> Result<Vec<Row>> {
+        let mut samples = Samples::new(self.size, self.slots.len() as u64, Some(grant.clone()));
+        rounds.repeat(|counts| self.remap_all(grant, counts.then_some(&mut samples)))?;
+        if self.can.has(Capabilities::RANGE_ACCESS) && grant.lists.len() == 1 {
+            rounds.repeat(|counts| self.access_each(grant, counts.then_some(&mut samples)))?;
+        }
+        rounds.repeat(|counts| self.remap_one(grant, counts.then_some(&mut samples)))?;
+        self.unmap_all()?;
+        Ok(samples.rows())
+    }
+
+    fn remap_all(&mut self, grant: &Grant, samples: Option<&mut Samples>) -> Result<()> {
+        let before = self.calls.made;
+        let unmapped = self.unmap_all()?;
+        let mapped = self.map_all()?;
+        let between = self.calls.made;
+        let given = self.give_all(grant)?;
+        let Some(samples) = samples else { return Ok(()) };
+        let (unmap, map) = (Counts { unmap: 1, ..Counts::default() }, Counts { map: 1, ..Counts::default() });
+        let all = unmapped.iter().chain(&mapped).sum::<f64>() + given;
+        unmapped.into_iter().for_each(|us| samples.add("unmap", unmap, us));
+        mapped.into_iter().for_each(|us| samples.add("map", map, us));
+        samples.add("set_access", self.calls.made.since(&between), given);
+        samples.add("remap_all", self.calls.made.since(&before), all);
+        Ok(())
+    }
+
+    fn access_each(&mut self, grant: &Grant, mut samples: Option<&mut Samples>) -> Result<()> {
+        self.unmap_all()?;
+        self.map_all()?;
+        for slot in 0..self.slots.len() {
+            let before = self.calls.made;
+            let us = self.give_one(grant, slot)?;
+            if let Some(samples) = &mut samples {
+                samples.add("set_access_each", self.calls.made.since(&before), us);
+            }
+        }
+        Ok(())
+    }
+
+    fn remap_one(&mut self, grant: &Grant, samples: Option<&mut Samples>) -> Result<()> {
+        let (slot, before) = (self.slots.len() / 2, self.calls.made);
+        let spare = self.blocks.len() - 1;
+        self.blocks.swap(slot, spare);
+        let us = self.unmap(slot)? + self.map(slot)? + self.give_one(grant, slot)?;
+        if let Some(samples) = samples {
+            samples.add("remap_one", self.calls.made.since(&before), us);
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<()> {
+        self.unmap_all()?;
+        self.release()?;
+        self.free()?;
+        Ok(())
+    }
+}
+
+impl Drop for Cell<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            log::warn!("something was not given back: {error}");
+        }
+    }
+}

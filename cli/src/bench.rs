@@ -9,6 +9,7 @@ mod header;
 mod least_squares;
 mod options;
 mod spread;
+mod steps;
 mod table;
 mod vmm;
 
@@ -21,12 +22,14 @@ use std::process::ExitCode;
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Vmm(options::Vmm),
+    Steps(options::StepsOptions),
 }
 
 /// Runs one of the benchmarks.
 pub(crate) fn run(command: &Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Vmm(options) => vmm::run(options),
+        Command::Steps(options) => steps::run(options),
     }
 }
 

@@ -6,4 +6,4 @@ mod executor;
 mod gpu;
 
 pub(crate) use clock::{BatchList, Clock};
-pub(crate) use executor::run;
+pub(crate) use executor::{Executor, run};

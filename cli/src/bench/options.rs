@@ -52,6 +52,44 @@ pub(crate) struct Vmm {
     pub(crate) save: Option<String>,
 }
 
+/// Runs recordings by every strategy in turn, and compares what a step costs.
+///
+/// The strategies: all slots remapped; XLA's automatic rule, its copies slot by slot and joint; all slots copied, as
+/// far as GVMM_SHADOW_BUDGET allows. Each step is run by all before the next, in one process, so that what drifts hits
+/// all alike. All data is checked. Counts are means and times medians over the steps from the fifth on.
+///
+/// Exits as `gvmm steps` does.
+#[derive(Args)]
+pub(crate) struct StepsOptions {
+    /// The recordings, as for `gvmm steps`
+    #[arg(value_name = "TRACE", required = true)]
+    pub(crate) traces: Vec<String>,
+
+    /// Whose device to use
+    #[arg(long, value_enum, default_value_t = DriverChoice::Auto)]
+    pub(crate) driver: DriverChoice,
+
+    /// How often each recording is run
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+
+    /// Makes each call of the host driver take as long as on other hardware; see `gvmm steps --help`
+    #[arg(long, value_name = "none|h200|h200-peer|FILE")]
+    pub(crate) costs: Option<String>,
+
+    /// How many further devices have access to all memory; at least 1 with --costs h200-peer
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..64))]
+    pub(crate) peers: u32,
+
+    /// Prints one JSON object instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Writes the JSON object into a file too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) save: Option<String>,
+}
+
 /// How many peers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Peers {

@@ -3,6 +3,7 @@
 use super::cell::Row;
 use super::copies::CopyRow;
 use super::spread::short;
+use super::steps::{Comparison, Recording};
 use super::vmm::Report;
 use comfy_table::{Table, presets};
 
@@ -141,6 +142,49 @@ fn copies(report: &Report, unit: &str) -> Option<String> {
         ]);
     }
     (!table.is_empty()).then(|| format!("copies; the GPU's time is that {}\n\n{table}\n", report.copy_clock))
+}
+
+/// A table for each recording.
+pub(super) fn steps(comparison: &Comparison) -> String {
+    let unit = comparison.header.unit();
+    let parts = comparison.recordings.iter().map(|recording| {
+        let (name, slots) = (&recording.trace, recording.slots);
+        format!(
+            "{name}: {slots} slots, {} rounds; means of counts a step\n\n{}\n",
+            comparison.rounds,
+            strategies(recording, unit)
+        )
+    });
+    std::iter::once(comparison.header.text()).chain(parts).collect::<Vec<_>>().join("\n")
+}
+
+fn strategies(recording: &Recording, unit: &str) -> Table {
+    let mut table = markdown([
+        "strategy".into(),
+        "slots copied / mapped / baked".into(),
+        "map / unmap / set access".into(),
+        "copy launches".into(),
+        "slots copied".into(),
+        "wrong".into(),
+        format!("begin and end: host, {unit}"),
+        format!("GPU, {unit}"),
+        "both, of the least".into(),
+    ]);
+    for outcome in &recording.strategies {
+        let (plan, step) = (&outcome.report.plan, &outcome.report.per_step);
+        table.add_row([
+            outcome.strategy.into(),
+            format!("{} / {} / {}", plan.copy, plan.map, plan.bake),
+            format!("{:.1} / {:.1} / {:.1}", step.map, step.unmap, step.set_access),
+            format!("{:.1}", step.copy_launches),
+            format!("{:.1}", step.copied_slots),
+            outcome.report.mismatches.to_string(),
+            outcome.host_us.text(),
+            outcome.gpu_us.map_or_else(|| "–".into(), |us| us.text()),
+            format!("{:.2}", outcome.ratio),
+        ]);
+    }
+    table
 }
 
 /// Bytes read and written a second, in GB.

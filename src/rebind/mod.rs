@@ -18,6 +18,7 @@ mod ids;
 mod layout;
 mod overlap;
 mod plan;
+pub mod profile;
 mod relayout;
 mod report;
 mod review;

@@ -19,6 +19,7 @@ mod layout;
 mod overlap;
 mod plan;
 pub mod profile;
+mod profile_file;
 mod relayout;
 mod report;
 mod review;
@@ -30,6 +31,7 @@ mod threshold;
 
 pub use binding::{Binding, Options};
 pub use buffers::{Buffer, Buffers};
+pub use profile_file::profile_of;
 pub use report::{BindingInfo, Outcome, StepReport};
 pub use shadow::{ShadowBudget, set_shadow_budget, shadow_budget};
 pub use slot::{Action, Direction, MemorySpace, Slot, SlotFlags};

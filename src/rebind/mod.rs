@@ -12,6 +12,9 @@
 
 mod binding;
 mod buffers;
+mod choice;
+mod churn;
+mod cost;
 mod engine;
 mod free_list;
 mod ids;

@@ -12,12 +12,17 @@
 
 mod binding;
 mod buffers;
+mod choice;
+mod churn;
+mod cost;
 mod engine;
 mod free_list;
 mod ids;
 mod layout;
 mod overlap;
 mod plan;
+pub mod profile;
+mod profile_file;
 mod relayout;
 mod report;
 mod review;
@@ -29,6 +34,7 @@ mod threshold;
 
 pub use binding::{Binding, Options};
 pub use buffers::{Buffer, Buffers};
+pub use profile_file::profile_of;
 pub use report::{BindingInfo, Outcome, StepReport};
 pub use shadow::{ShadowBudget, set_shadow_budget, shadow_budget};
 pub use slot::{Action, Direction, MemorySpace, Slot, SlotFlags};

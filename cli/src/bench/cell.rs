@@ -180,14 +180,17 @@ impl<'a> Cell<'a> {
 
     fn release(&mut self) -> Result<Vec<f64>> {
         let mut times = Vec::new();
-        while let Some(block) = self.blocks.pop() {
-            times.push(self.calls.release(block)?);
+        while let Some(block) = self.blocks.last() {
+            times.push(self.calls.release(*block)?);
+            self.blocks.pop();
         }
         Ok(times)
     }
 
     fn free(&mut self) -> Result<f64> {
-        self.range.take().map_or(Ok(0.0), |range| self.calls.free(range))
+        let us = self.range.map_or(Ok(0.0), |range| self.calls.free(range))?;
+        self.range = None;
+        Ok(us)
     }
 
     fn unmap(&mut self, slot: usize) -> Result<f64> {
@@ -297,6 +300,73 @@ impl Drop for Cell<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.close() {
             log::warn!("something was not given back: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::grant::grants;
+    use gvmm::config::HostConfig;
+    use gvmm::driver::host::HostDriver;
+    use gvmm::driver::testing::{Call, Fault, Trace};
+    use gvmm::driver::{Driver, Ordinal};
+    use std::sync::Arc;
+
+    const ROUNDS: Rounds = Rounds { most: 2, limit: Duration::from_secs(60) };
+
+    fn host() -> Arc<dyn Driver> {
+        Arc::new(HostDriver::new(HostConfig { devices: 3, ..HostConfig::default() }, None).expect("a host"))
+    }
+
+    fn sweep(calls: &mut Calls) -> Result<Vec<Row>> {
+        let mut rows = blocks(calls, ByteSize::mib(2), 4, ROUNDS)?;
+        let grants = grants(Ordinal(0), &[Ordinal(1), Ordinal(2)]);
+        let mut cell = Cell::new(calls, ByteSize::mib(2), 4)?;
+        for grant in &grants {
+            rows.extend(cell.measure(grant, ROUNDS)?);
+        }
+        Ok(rows)
+    }
+
+    #[test]
+    fn what_is_counted_is_what_the_driver_sees_and_nothing_is_left() {
+        let trace = Arc::new(Trace::new(host()));
+        let mut calls = Calls::new(trace.clone(), Ordinal(0));
+        let rows = sweep(&mut calls).expect("measured");
+        let (made, seen) = (calls.made, trace.counts());
+        let ours =
+            [made.reserve, made.free, made.create, made.release, made.map, made.unmap, made.set_access];
+        let theirs = [
+            Call::RESERVE,
+            Call::FREE,
+            Call::CREATE,
+            Call::RELEASE,
+            Call::MAP,
+            Call::UNMAP,
+            Call::SET_ACCESS,
+        ];
+        assert_eq!(ours, theirs.map(|call| seen.of(call)));
+        assert!(made.set_access_naming_peers > 0 && made.set_access_naming_peers < made.set_access);
+        assert_eq!(trace.live(), gvmm::driver::testing::Live::default());
+        let samples =
+            |what| rows.iter().filter(|row| row.what == what).map(|row| row.us.samples).collect::<Vec<_>>();
+        assert_eq!(
+            (samples("create"), samples("unmap"), samples("remap_one")),
+            (vec![8], vec![8; 4], vec![2; 4])
+        );
+    }
+
+    #[test]
+    fn a_call_that_fails_leaves_nothing_behind() {
+        for nth in [1, 7, 30, 60, 90] {
+            let trace = Arc::new(Trace::new(host()));
+            let fault = Arc::new(Fault::new(trace.clone()));
+            fault.fail(None, nth, 1, Error::new(Kind::OutOfDeviceMemory, Operation::Create, "for the test"));
+            let failed = sweep(&mut Calls::new(fault, Ordinal(0)));
+            assert_eq!(failed.expect_err("it was told to fail").kind, Kind::OutOfDeviceMemory, "{nth}");
+            assert_eq!(trace.live(), gvmm::driver::testing::Live::default(), "{nth}");
         }
     }
 }

@@ -34,8 +34,6 @@ pub(super) struct CopyRow {
 
 const SLICES: [u64; 5] = [1, 8, 64, 256, 1024];
 const SLICE: u64 = 4 << 10;
-/// What the bandwidth is taken from, where there is room.
-const LARGE: u64 = 1 << 30;
 
 /// A stream, two buffers, and a clock.
 struct Bench {
@@ -178,7 +176,7 @@ pub(super) fn measure(
     if !rows.iter().any(|row| row.what == "batch") {
         skip("batch copies", "there is no call of the vendor's for them that this program knows".into());
     }
-    match large(calls, rounds) {
+    match large(calls, options, rounds) {
         Ok(row) => rows.push(row),
         Err(error) => skip("bandwidth", error.to_string()),
     }
@@ -202,10 +200,11 @@ fn apart(calls: &Calls, options: &Vmm) -> std::result::Result<Option<Bench>, Fai
     Bench::new(&driver, calls.device, 1024 * SLICE).during("copies").map(Some)
 }
 
-/// One slice of a GiB, or of a tenth of the memory that is free.
-fn large(calls: &Calls, rounds: Rounds) -> Result<CopyRow> {
-    let free = calls.driver.memory(calls.device)?.free.map_or(LARGE, |free| free.get() / 10);
-    let bytes = LARGE.min(free) / (2 << 20) * (2 << 20);
+/// One slice of the largest block's size, or of a tenth of the memory that is free.
+fn large(calls: &Calls, options: &Vmm, rounds: Rounds) -> Result<CopyRow> {
+    let largest = options.sizes.iter().max().map_or(SLICE, |size| size.get());
+    let free = calls.driver.memory(calls.device)?.free.map_or(largest, |free| free.get() / 10);
+    let bytes = largest.min(free) / SLICE * SLICE;
     if bytes == 0 {
         return Err(Error::new(Kind::OutOfDeviceMemory, Operation::Copy, "no room for a large copy"));
     }

@@ -212,3 +212,87 @@ fn fit<'a>(of: &'static str, rows: impl Iterator<Item = &'a Row>, says: impl Fn(
         worst_error: round(worst),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::calls::Counts;
+    use crate::bench::spread::Spread;
+
+    fn row(what: &'static str, block_bytes: u64, blocks: u64, peers: u32, us: f64) -> Row {
+        let calls = Counts { set_access: 1, ..Counts::default() };
+        let us = Spread::of(vec![us]).expect("a time");
+        Row { what, block_bytes, blocks, access: None, peers, call_each: false, calls, us }
+    }
+
+    /// What a driver with these costs would have been measured at.
+    fn measured(numbers: &[u64], peers: &[u32]) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for (size, mapping) in [(2, 48.0), (64, 60.0)] {
+            for &n in numbers {
+                rows.push(row("set_access", size, n, 0, 28.0 * n as f64));
+                rows.push(row("unmap", size, n, 0, 19.0));
+                for &k in peers {
+                    let further = f64::from(k - 1);
+                    let us = 1000.0 + 250.0 * further + n as f64 * (mapping + 7.0 * further);
+                    rows.push(row("set_access", size, n, k, us));
+                    rows.push(row("unmap", size, n, k, 50.0 + 4.0 * further));
+                }
+            }
+        }
+        rows
+    }
+
+    fn costs_of(rows: &[Row]) -> Costs {
+        let peers = PeerFit::of(rows);
+        Costs {
+            peer_set_access_us: peers.call,
+            further_peer_set_access_us: peers.call_further,
+            peer_set_access_mapping: peers.mapping,
+            further_peer_set_access_mapping_us: peers.mapping_further,
+            set_access: by_size(rows, |row| is_access(row) && row.peers == 0, per_block),
+            unmap: by_size(rows, |row| row.what == "unmap" && row.peers == 0, |row| row.us.median),
+            peer_unmap: by_size(rows, |row| row.what == "unmap" && row.peers == 1, |row| row.us.median),
+            further_peer_unmap_us: further_unmap(rows),
+            ..Costs::builtin("h200").expect("built in")
+        }
+    }
+
+    #[test]
+    fn the_terms_for_peers_are_found_again() {
+        let rows = measured(&[1, 16, 64], &[1, 3, 7]);
+        let costs = costs_of(&rows);
+        let close = |a: f64, b: f64| assert!((a - b).abs() < 0.01, "{a} {b}");
+        close(costs.peer_set_access_us, 1000.0);
+        close(costs.further_peer_set_access_us, 250.0);
+        close(costs.further_peer_set_access_mapping_us, 7.0);
+        close(costs.further_peer_unmap_us, 4.0);
+        let at =
+            |points: &[Point]| points.iter().map(|point| (point.at, point.us.round())).collect::<Vec<_>>();
+        assert_eq!(at(&costs.peer_set_access_mapping), [(2, 48.0), (64, 60.0)]);
+        assert_eq!(
+            (at(&costs.set_access), at(&costs.peer_unmap)),
+            (vec![(2, 28.0), (64, 28.0)], vec![(2, 50.0), (64, 50.0)])
+        );
+        for fit in fits(&rows, &costs) {
+            assert!(fit.points > 0 && fit.worst_error < 0.001, "{fit:?}");
+        }
+    }
+
+    #[test]
+    fn one_peer_or_one_number_of_blocks_gives_what_can_be_told() {
+        let costs = costs_of(&measured(&[1, 64], &[1]));
+        assert!((costs.peer_set_access_us - 1000.0).abs() < 0.01);
+        assert!(costs.further_peer_set_access_us.abs() < 1e-9 && costs.further_peer_unmap_us.abs() < 1e-9);
+        let lone = costs_of(&measured(&[1], &[1]));
+        assert!((lone.peer_set_access_us - 1054.0).abs() < 0.01 && lone.peer_set_access_mapping.is_empty());
+        assert!(costs_of(&measured(&[1, 64], &[])).peer_set_access_us.abs() < 1e-9);
+    }
+
+    #[test]
+    fn an_error_is_told_in_parts_of_what_was_measured() {
+        let rows = [row("unmap", 2, 1, 1, 100.0), row("unmap", 2, 1, 1, 50.0)];
+        let fit = fit("x", rows.iter(), |_| 75.0).expect("points");
+        assert_eq!(fit, Fit { of: "x", points: 2, median_error: 0.375, worst_error: 0.5 });
+    }
+}

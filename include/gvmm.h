@@ -469,6 +469,9 @@ gvmm_status gvmm_log_set_callback(gvmm_log_callback callback,
 /** Bit: NULL names the device's default stream. */
 #define GVMM_CAPABILITY_NULL_STREAM 1024
 
+/** Capability: a binding's copies can be recorded into a command buffer. */
+#define GVMM_CAPABILITY_ROUTES 2048
+
 /** Which device to open; all zero but `struct_size` is the default. */
 typedef struct gvmm_device_desc {
     /** `sizeof(gvmm_device_desc)`. */
@@ -1554,6 +1557,18 @@ gvmm_status gvmm_binding_abort(gvmm_binding *binding);
 
 /** Driver call: read the memory figures. */
 #define GVMM_CALL_MEMORY 20
+
+/** Driver call: keep what stays of a binding's copies. */
+#define GVMM_CALL_ROUTE_CREATE 21
+
+/** Driver call: give that up. */
+#define GVMM_CALL_ROUTE_DESTROY 22
+
+/** Driver call: record copies into a graph. */
+#define GVMM_CALL_ROUTE_RECORD 23
+
+/** Driver call: point a graph's recorded copies at buffers. */
+#define GVMM_CALL_ROUTE_POINT 24
 
 /**
  * For tests: makes driver calls fail, without making them. It holds for all devices of the device's driver

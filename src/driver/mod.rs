@@ -95,6 +95,8 @@ impl Capabilities {
     pub const HUGE_PAGES: Self = Self(1 << 9);
     /// NULL names the device's default stream.
     pub const NULL_STREAM: Self = Self(1 << 10);
+    /// Routes are there: what stays of repeated copies is kept, and copies in a graph can be pointed elsewhere.
+    pub const ROUTES: Self = Self(1 << 11);
 
     /// True where every bit of `wanted` is there.
     pub const fn has(self, wanted: Self) -> bool {
@@ -165,6 +167,44 @@ pub struct CopySlice {
     pub src: DevicePtr,
     /// How many bytes; 0 copies nothing.
     pub bytes: u64,
+}
+
+/// Copies that are made again and again: each has a near end and bytes that stay, and a far end that is given each
+/// time.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RouteId(pub u64);
+
+/// A route's copies inside a graph.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RecordId(pub u64);
+
+/// Which way a route's copies go.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Way {
+    /// From the far ends to the near ones.
+    In,
+    /// From the near ends to the far ones.
+    Out,
+}
+
+/// What stays of one slice of a route.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RouteSlice {
+    /// The end that stays.
+    pub near: DevicePtr,
+    /// How many bytes; not 0.
+    pub bytes: u64,
+}
+
+impl RouteSlice {
+    /// The end of `slice` that moves; NULL where nothing is copied.
+    pub(crate) const fn far(way: Way, slice: &CopySlice) -> DevicePtr {
+        match way {
+            _ if slice.bytes == 0 => DevicePtr::NULL,
+            Way::In => slice.src,
+            Way::Out => slice.dst,
+        }
+    }
 }
 
 /// How a block is to be made.
@@ -250,6 +290,51 @@ pub trait Driver: Send + Sync + Debug {
     /// many launches that took. On a capturing stream they become part of the graph.
     fn copy(&self, device: Ordinal, stream: Stream, slices: &[CopySlice]) -> Result<u32>;
 
+    /// Keeps what stays of the copies of `slices`. Where [`Capabilities::ROUTES`] is missing, this and the calls that
+    /// need a route are refused.
+    fn route_create(&self, _device: Ordinal, _way: Way, _slices: &[RouteSlice]) -> Result<RouteId> {
+        Err(NO_ROUTES)
+    }
+
+    /// Gives up a route and what was recorded of it; no copy of it may be pending, and a graph that has one may not
+    /// be launched any more.
+    fn route_destroy(&self, _route: RouteId) -> Result<()> {
+        Err(NO_ROUTES)
+    }
+
+    /// As [`copy`](Self::copy), of a route's slices: near ends and bytes are those of the route, or the bytes are 0,
+    /// and then that slice is left out this time.
+    fn route_copy(
+        &self,
+        device: Ordinal,
+        stream: Stream,
+        _route: RouteId,
+        slices: &[CopySlice],
+    ) -> Result<u32> {
+        self.copy(device, stream, slices)
+    }
+
+    /// Puts a route's copies into the graph that `stream` is being captured into. They copy nothing before
+    /// [`route_point`](Self::route_point) has said where the far ends are.
+    fn route_record(&self, _stream: Stream, _route: RouteId) -> Result<RecordId> {
+        Err(NO_ROUTES)
+    }
+
+    /// Points a graph's recorded copies at the far ends of `slices`, as in [`route_copy`](Self::route_copy), for all
+    /// later launches of `graph`; launches from before keep theirs, wherever they are in their stream. `graph` was
+    /// made of the capture (on CUDA: a `CUgraphExec`, whose `CUgraph` still is there) and is launched on `stream`
+    /// until the next call, whose stream comes after it. False where too many launches are under way: then these
+    /// copies copy nothing until the next call. Never blocks.
+    fn route_point(
+        &self,
+        _record: RecordId,
+        _graph: Graph,
+        _stream: Stream,
+        _slices: &[CopySlice],
+    ) -> Result<bool> {
+        Err(NO_ROUTES)
+    }
+
     /// A timeline at value 0.
     fn timeline_create(&self, device: Ordinal) -> Result<TimelineId>;
 
@@ -316,6 +401,9 @@ pub trait Streams {
     /// Gives up a graph; launches under way still finish.
     fn destroy_graph(&self, graph: Graph) -> Result<()>;
 }
+
+const NO_ROUTES: Error =
+    unsupported(Operation::Copy, "no routes here: let begin and end of a step make the copies");
 
 /// The failure of a call that a driver does not have.
 pub const fn unsupported(operation: Operation, hint: &'static str) -> Error {

@@ -7,13 +7,15 @@
 //!
 //! One begin through the files: `binding` lets one thread in, `step` checks the call, `review` compares the
 //! buffers with those served. Where they fit, `step` waits, remaps and copies in; where not, `relayout` asks `plan`
-//! for places and `layout` for the memory behind them. The deciding parts (`slot`, `threshold`, `plan`, `ids`,
+//! for places and `layout` for the memory behind them. `copies` are launched by begin and end, or `record`ed in the
+//! caller's command buffer. The deciding parts (`slot`, `threshold`, `plan`, `ids`,
 //! `overlap`, `free_list`) are pure; `engine` holds the state, `shadow` the device's arena and budget.
 
 mod binding;
 mod buffers;
 mod choice;
 mod churn;
+mod copies;
 mod cost;
 mod engine;
 mod free_list;
@@ -23,6 +25,7 @@ mod overlap;
 mod plan;
 pub mod profile;
 mod profile_file;
+mod record;
 mod relayout;
 mod report;
 mod review;
@@ -35,6 +38,7 @@ mod threshold;
 pub use binding::{Binding, Options};
 pub use buffers::{Buffer, Buffers};
 pub use profile_file::profile_of;
+pub use record::CopyWays;
 pub use report::{BindingInfo, Outcome, StepReport};
 pub use shadow::{ShadowBudget, set_shadow_budget, shadow_budget};
 pub use slot::{Action, Direction, MemorySpace, Slot, SlotFlags};

@@ -2,6 +2,8 @@
 #![allow(unsafe_code, reason = "calls the driver library as a framework in the same process would")]
 #![allow(dead_code, reason = "each test program uses its part")]
 
+pub(crate) mod fake;
+
 use gvmm::driver::cuda::CudaDriver;
 use gvmm::driver::testing::conformance::{self, Outcome, Staged};
 use gvmm::driver::{

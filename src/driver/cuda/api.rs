@@ -84,6 +84,18 @@ impl AllocationProp {
     }
 }
 
+/// `CUDA_KERNEL_NODE_PARAMS`, the first version.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct KernelNode {
+    pub(super) function: u64,
+    pub(super) grid: [u32; 3],
+    pub(super) block: [u32; 3],
+    pub(super) shared: u32,
+    pub(super) parameters: *const *const c_void,
+    pub(super) extra: *const *const c_void,
+}
+
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 pub(super) const POSIX_FD: i32 = 1;
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
@@ -98,6 +110,7 @@ const _: () = {
     assert!(std::mem::offset_of!(AllocationProp, location) == 8);
     assert!(std::mem::offset_of!(AllocationProp, meta_data) == 16);
     assert!(std::mem::offset_of!(AllocationProp, rdma) == 25);
+    assert!(size_of::<KernelNode>() == 56 && std::mem::offset_of!(KernelNode, parameters) == 40);
 };
 
 /// A function that a stream calls.
@@ -188,6 +201,7 @@ table! {
         import_handle = c"cuMemImportFromShareableHandle" (handle: &mut u64, descriptor: u64, kind: i32);
         handle_properties = c"cuMemGetAllocationPropertiesFromHandle" (prop: &mut AllocationProp, handle: u64);
         copy_async = c"cuMemcpyAsync" (dst: u64, src: u64, bytes: u64, stream: u64);
+        upload_async = c"cuMemcpyHtoDAsync_v2" (dst: u64, src: *const u64, bytes: u64, stream: u64);
         stream_create = c"cuStreamCreate" (stream: &mut u64, flags: u32);
         stream_destroy = c"cuStreamDestroy_v2" (stream: u64);
         stream_synchronize = c"cuStreamSynchronize" (stream: u64);
@@ -218,6 +232,9 @@ table! {
         context_id = c"cuCtxGetId" (context: u64, id: &mut u64);
         stream_write_value = c"cuStreamWriteValue64_v2" (stream: u64, address: u64, value: u64, flags: u32);
         stream_wait_value = c"cuStreamWaitValue64_v2" (stream: u64, address: u64, value: u64, flags: u32);
+        capture_info = c"cuStreamGetCaptureInfo_v2" (stream: u64, status: &mut i32, id: &mut u64, graph: &mut u64,
+            nodes: &mut *const u64, count: &mut u64);
+        graph_exec_kernel = c"cuGraphExecKernelNodeSetParams" (exec: u64, node: u64, params: &KernelNode);
         graph_instantiate_flags = c"cuGraphInstantiateWithFlags" (exec: &mut u64, graph: u64, flags: u64);
         graph_instantiate_old = c"cuGraphInstantiate_v2" (exec: &mut u64, graph: u64, node: *mut u64, log: *mut u8, capacity: u64);
     }
@@ -253,6 +270,11 @@ impl Api {
     /// True where contexts have ids that are never used again.
     pub(super) fn has_context_ids(&self) -> bool {
         self.context_id.is_some()
+    }
+
+    /// True where a kernel of a graph can be given other parameters.
+    pub(super) fn has_graph_updates(&self) -> bool {
+        self.capture_info.is_some() && self.graph_exec_kernel.is_some()
     }
 
     /// The file that was opened.

@@ -1,13 +1,17 @@
 //! `gvmm bench`: what driver calls, copies and steps cost on this machine.
 
+mod at_rest;
 mod calls;
 mod cell;
 mod copies;
+mod figures;
 mod fit;
 mod grant;
 mod header;
 mod least_squares;
+mod on_gpu;
 mod options;
+mod profile;
 mod spread;
 mod steps;
 mod table;
@@ -23,6 +27,7 @@ use std::process::ExitCode;
 pub(crate) enum Command {
     Vmm(options::Vmm),
     Steps(options::StepsOptions),
+    Profile(options::ProfileOptions),
 }
 
 /// Runs one of the benchmarks.
@@ -30,6 +35,7 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Vmm(options) => vmm::run(options),
         Command::Steps(options) => steps::run(options),
+        Command::Profile(options) => profile::run(options),
     }
 }
 

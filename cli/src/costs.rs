@@ -99,6 +99,13 @@ impl From<Costs> for File {
     }
 }
 
+impl File {
+    /// Bytes a second, reads and writes both counted.
+    pub(crate) const fn bandwidth(&self) -> u64 {
+        self.bandwidth
+    }
+}
+
 impl Default for Table {
     fn default() -> Self {
         Self::Points(Vec::new())

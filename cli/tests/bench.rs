@@ -1,6 +1,7 @@
 //! Runs the benchmarks on the host driver and over a stand-in for NVIDIA's library: what they count, never how long
 //! it takes.
 
+use gvmm::rebind::profile::Profile;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -273,5 +274,30 @@ fn copies_can_be_made_slot_by_slot() {
             report["per_step"]["copy_launches"].clone()
         };
         assert_eq!((launches("on"), launches("off")), (1.0.into(), 2.0.into()), "{driver}");
+    }
+}
+
+#[test]
+fn a_profile_can_be_read_and_says_what_it_does_not_know() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("profile").to_string_lossy().into_owned();
+    for driver in ["host", "cuda"] {
+        let mut command =
+            gvmm(driver, &["bench", "profile", "--repeat", "2", "--peers", "1", "--save", &file]);
+        // Room for two of the largest blocks, and for little to be copied really.
+        let output = run(command.env("FAKE_CUDA_MEMORY", "2400000000").env("GVMM_HOST_MEMORY", "2300M"));
+        assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
+        let text = std::fs::read_to_string(&file).expect("the file");
+        assert_eq!(text, String::from_utf8_lossy(&output.stdout));
+        let profile = Profile::parse(&text).expect("a profile");
+        assert_eq!((profile.origin.driver.as_str(), profile.create.points().len()), (driver, 3));
+        let version = if driver == "cuda" { "CUDA 13.0" } else { "" };
+        assert_eq!(profile.origin.driver_version, version);
+        let left = text.lines().find(|line| line.contains("taken from the built-in profile"));
+        let expected = "# not measured here, but taken from the built-in profile: plan_in, plan_out, patch, patch_command";
+        assert_eq!(left, (driver == "host").then_some(expected));
+        // What it is about is checked when it is used.
+        let mut used = gvmm(driver, &["steps", &recording(folder.path()), "--threshold", "auto"]);
+        assert_eq!(String::from_utf8_lossy(&run(used.env("GVMM_PROFILE", &file)).stderr), "");
     }
 }

@@ -54,8 +54,13 @@ fn is_access(row: &Row) -> bool {
     matches!(row.what, "set_access" | "set_access_each") && !row.call_each
 }
 
+/// Access by a single driver call.
+pub(super) fn in_one_call(row: &Row) -> bool {
+    is_access(row) && row.calls.set_access == 1
+}
+
 /// Over how many blocks the calls of an access row went.
-fn blocks_of(row: &Row) -> f64 {
+pub(super) fn blocks_of(row: &Row) -> f64 {
     if row.what == "set_access_each" { 1.0 } else { row.blocks as f64 }
 }
 
@@ -95,7 +100,7 @@ struct PeerFit {
 }
 
 fn names_peers(row: &Row) -> bool {
-    is_access(row) && row.peers > 0 && row.calls.set_access == 1
+    in_one_call(row) && row.peers > 0
 }
 
 impl PeerFit {

@@ -4,6 +4,7 @@ use super::table::size;
 use gvmm::config;
 use gvmm::driver::{self, Driver, Ordinal};
 use gvmm::error::Result;
+use gvmm::rebind::profile::Origin;
 use gvmm::units::ByteSize;
 use serde::Serialize;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -64,6 +65,14 @@ impl Header {
     /// The name of a table of costs made from this.
     pub(super) fn costs_name(&self) -> String {
         self.times.strip_prefix("simulated: ").unwrap_or(&self.device).to_owned()
+    }
+
+    /// Says in a profile on what it was measured.
+    pub(super) fn name_origin(&self, origin: &mut Origin) {
+        self.device.clone_into(&mut origin.device);
+        self.driver.clone_into(&mut origin.driver);
+        origin.driver_version = self.driver_version.clone().unwrap_or_default();
+        origin.date = self.date.split(' ').next().unwrap_or_default().to_owned();
     }
 
     /// What stands over a table: "µs", or that they are simulated.

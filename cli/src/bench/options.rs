@@ -90,6 +90,38 @@ pub(crate) struct StepsOptions {
     pub(crate) save: Option<String>,
 }
 
+/// Measures what gvmm decides by, and prints it as the file that GVMM_PROFILE names.
+///
+/// Times of driver calls by block size and number of blocks, with access for peers; joint copies; what a step with a
+/// remap costs beside them; and on an NVIDIA GPU copies in a graph and patched nodes of a graph. What cannot be
+/// measured on a device is the built-in profile's, and the file says so.
+#[derive(Args)]
+pub(crate) struct ProfileOptions {
+    /// Whose device to measure
+    #[arg(long, value_enum, default_value_t = DriverChoice::Auto)]
+    pub(crate) driver: DriverChoice,
+
+    /// Which of its devices; what steps cost is measured on the first
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) device: u32,
+
+    /// How many further devices get access; see `gvmm bench vmm --help`
+    #[arg(long, value_name = "N|all", default_value = "all", value_parser = parse_peers)]
+    pub(crate) peers: Peers,
+
+    /// How often each is repeated, as for `gvmm bench vmm`
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) repeat: u32,
+
+    /// Makes each call of the host driver take as long as on other hardware; see `gvmm steps --help`
+    #[arg(long, value_name = "none|h200|h200-peer|FILE")]
+    pub(crate) costs: Option<String>,
+
+    /// Writes the profile into a file too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) save: Option<String>,
+}
+
 /// How many peers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Peers {

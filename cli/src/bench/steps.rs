@@ -151,7 +151,7 @@ fn outcome(
     Ok(Outcome { strategy: strategy.name, host_us, gpu_us, cost_us, ratio: 0.0, report })
 }
 
-fn start<'a>(
+pub(super) fn start<'a>(
     device: &Arc<Device>,
     trace: &'a Trace,
     threshold: Threshold,

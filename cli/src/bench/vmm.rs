@@ -54,7 +54,7 @@ pub(super) fn run(options: &Vmm) -> Result<ExitCode, Failure> {
 }
 
 /// Opens the device with as many others as are asked for.
-fn open(options: &Vmm) -> Result<Calls, Failure> {
+pub(super) fn open(options: &Vmm) -> Result<Calls, Failure> {
     let mut config = config::get().clone();
     let wanted = if let Peers::Number(peers) = options.peers { peers } else { 0 };
     config.host.devices = config.host.devices.max(wanted + 1).max(options.device.saturating_add(1).min(64));
@@ -67,7 +67,7 @@ fn open(options: &Vmm) -> Result<Calls, Failure> {
     Ok(Calls::new(driver, Ordinal(options.device)))
 }
 
-fn measure(options: &Vmm) -> Result<Report, Failure> {
+pub(super) fn measure(options: &Vmm) -> Result<Report, Failure> {
     let mut calls = open(options)?;
     let mut header = Header::new("gvmm bench vmm", &*calls.driver, calls.device).during("device")?;
     let (peers, unreachable) = find_peers(&mut calls, options.peers)?;

@@ -1,5 +1,6 @@
 //! `gvmm bench`: what driver calls, copies and steps cost on this machine.
 
+mod anchor;
 mod at_rest;
 mod calls;
 mod cell;
@@ -11,6 +12,7 @@ mod header;
 mod least_squares;
 mod on_gpu;
 mod options;
+mod peers;
 mod profile;
 mod spread;
 mod steps;

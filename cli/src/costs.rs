@@ -19,8 +19,11 @@ long as it takes here. A cost \"by bytes\" or \"by slices\" is a number, or a ta
   unmap, set_access           each mapping, by bytes
   peer_set_access_us          once more for a set access that names a peer (another device)
   peer_set_access_mapping     each mapping in such a call, by bytes, instead of set_access
+  first_peer_set_access       once more where no peer could reach a mapping of the device before, by bytes
   peer_unmap                  the least for a mapping that a peer can reach, by bytes
-  further_peer_set_access_us, further_peer_set_access_mapping_us, further_peer_unmap_us
+  last_peer_unmap             once more where a peer can reach no other mapping of the device, by bytes
+  further_peer_set_access_us, further_peer_set_access_mapping_us, further_first_peer_set_access_us,
+  further_peer_unmap_us, further_last_peer_unmap_us
                               once more for each peer after the first
   allocate_us, deallocate_us  plain device memory
   copy_joint_host             what the caller pays for a joint copy, by slices
@@ -43,10 +46,14 @@ pub(crate) struct File {
     set_access: Table,
     peer_set_access_us: f64,
     further_peer_set_access_us: f64,
+    first_peer_set_access: Table,
+    further_first_peer_set_access_us: f64,
     peer_set_access_mapping: Table,
     further_peer_set_access_mapping_us: f64,
     peer_unmap: Table,
     further_peer_unmap_us: f64,
+    last_peer_unmap: Table,
+    further_last_peer_unmap_us: f64,
     allocate_us: f64,
     deallocate_us: f64,
     copy_joint_host: Table,
@@ -84,10 +91,14 @@ impl From<Costs> for File {
             set_access: table(costs.set_access),
             peer_set_access_us: costs.peer_set_access_us,
             further_peer_set_access_us: costs.further_peer_set_access_us,
+            first_peer_set_access: table(costs.first_peer_set_access),
+            further_first_peer_set_access_us: costs.further_first_peer_set_access_us,
             peer_set_access_mapping: table(costs.peer_set_access_mapping),
             further_peer_set_access_mapping_us: costs.further_peer_set_access_mapping_us,
             peer_unmap: table(costs.peer_unmap),
             further_peer_unmap_us: costs.further_peer_unmap_us,
+            last_peer_unmap: table(costs.last_peer_unmap),
+            further_last_peer_unmap_us: costs.further_last_peer_unmap_us,
             allocate_us: costs.allocate_us,
             deallocate_us: costs.deallocate_us,
             copy_joint_host: table(costs.copy_joint_host),
@@ -137,6 +148,11 @@ fn parse(text: &str, name: &str) -> Result<Costs, String> {
         set_access: table("set_access", file.set_access)?,
         peer_set_access_us: time("peer_set_access_us", file.peer_set_access_us)?,
         further_peer_set_access_us: time("further_peer_set_access_us", file.further_peer_set_access_us)?,
+        first_peer_set_access: table("first_peer_set_access", file.first_peer_set_access)?,
+        further_first_peer_set_access_us: time(
+            "further_first_peer_set_access_us",
+            file.further_first_peer_set_access_us,
+        )?,
         peer_set_access_mapping: table("peer_set_access_mapping", file.peer_set_access_mapping)?,
         further_peer_set_access_mapping_us: time(
             "further_peer_set_access_mapping_us",
@@ -144,6 +160,8 @@ fn parse(text: &str, name: &str) -> Result<Costs, String> {
         )?,
         peer_unmap: table("peer_unmap", file.peer_unmap)?,
         further_peer_unmap_us: time("further_peer_unmap_us", file.further_peer_unmap_us)?,
+        last_peer_unmap: table("last_peer_unmap", file.last_peer_unmap)?,
+        further_last_peer_unmap_us: time("further_last_peer_unmap_us", file.further_last_peer_unmap_us)?,
         allocate_us: time("allocate_us", file.allocate_us)?,
         deallocate_us: time("deallocate_us", file.deallocate_us)?,
         copy_joint_host: table("copy_joint_host", file.copy_joint_host)?,

@@ -74,6 +74,13 @@ fn check_peers(report: &Value, peers: u64) {
     let several = [1, 3, 7].into_iter().filter(|n| *n < peers).chain([peers]);
     ways.extend(several.map(|n| (joint(n), 1, 1)));
     ways.push((joint(peers).replace("one call", "a call each"), peers + 1, peers));
+    // All but the last also beside a block elsewhere.
+    let last = ways.len() - 1;
+    let beside = |(i, way): (usize, &(String, u64, u64))| {
+        let other = (i < last).then(|| (format!("{}, beside another", way.0), way.1, way.2));
+        std::iter::once(way.clone()).chain(other).collect::<Vec<_>>()
+    };
+    let ways: Vec<_> = ways.iter().enumerate().flat_map(beside).collect();
     let found: Vec<_> = rows(report, "set_access").iter().map(|row| row["access"].clone()).collect();
     let names: Vec<_> = ways.iter().map(|(name, ..)| name.as_str()).collect();
     assert_eq!(found[..names.len()], names);
@@ -135,7 +142,7 @@ fn the_file_says_what_on_what_and_when_and_steps_can_simulate_it() {
     let keys =
         |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>().join(" ");
     assert_eq!(keys(&saved), top);
-    assert_eq!(keys(&saved["rows"][0]), "block_bytes blocks call_each calls peers us what");
+    assert_eq!(keys(&saved["rows"][0]), "beside block_bytes blocks call_each calls peers us what");
     assert_eq!(keys(&saved["rows"][0]["us"]), "max median min q1 q3 samples");
     assert_eq!(keys(&saved["copies"][0]), "by calls gpu_us host_us launches slice_bytes slices what");
     assert_eq!((&saved["times"], &saved["costs"]["name"]), (&"simulated: h200".into(), &"h200".into()));

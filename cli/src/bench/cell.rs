@@ -1,5 +1,6 @@
 //! A range of slots and the blocks behind them: what is measured for one block size and number of blocks.
 
+use super::anchor::Anchor;
 use super::calls::{Calls, Counts};
 use super::grant::Grant;
 use super::spread::Spread;
@@ -24,6 +25,8 @@ pub(super) struct Row {
     pub(super) peers: u32,
     /// True where each device was given access by a call of its own.
     pub(super) call_each: bool,
+    /// True where the same devices had access to a block elsewhere all the time.
+    pub(super) beside: bool,
     /// The driver calls that were timed together.
     pub(super) calls: Counts,
     pub(super) us: Spread,
@@ -34,12 +37,13 @@ pub(super) struct Samples {
     block_bytes: u64,
     blocks: u64,
     grant: Option<Grant>,
+    beside: bool,
     all: Vec<(&'static str, Counts, Vec<f64>)>,
 }
 
 impl Samples {
-    pub(super) fn new(size: ByteSize, blocks: u64, grant: Option<Grant>) -> Self {
-        Self { block_bytes: size.get(), blocks, grant, all: Vec::new() }
+    pub(super) fn new(size: ByteSize, blocks: u64, grant: Option<Grant>, beside: bool) -> Self {
+        Self { block_bytes: size.get(), blocks, grant, beside, all: Vec::new() }
     }
 
     fn add(&mut self, what: &'static str, calls: Counts, us: f64) {
@@ -59,9 +63,10 @@ impl Samples {
                 what,
                 block_bytes: self.block_bytes,
                 blocks: self.blocks,
-                access: grant.map(Grant::name),
+                access: grant.map(|grant| grant.name() + if self.beside { ", beside another" } else { "" }),
                 peers: grant.map_or(0, |grant| grant.peers),
                 call_each: grant.is_some_and(|grant| grant.lists.len() > 1),
+                beside: self.beside,
                 calls,
                 us: Spread::of(us)?,
             })
@@ -99,7 +104,7 @@ impl Rounds {
 /// Plain device memory, which has no blocks.
 pub(super) fn plain(calls: &mut Calls, rounds: Rounds) -> Result<Vec<Row>> {
     let size = calls.granularity(ByteSize(1))?.size();
-    let mut samples = Samples::new(size, 1, None);
+    let mut samples = Samples::new(size, 1, None, false);
     let made = [Counts { allocate: 1, ..Counts::default() }, Counts { deallocate: 1, ..Counts::default() }];
     rounds.repeat(|counts| {
         let (address, allocated) = calls.allocate(size)?;
@@ -115,7 +120,7 @@ pub(super) fn plain(calls: &mut Calls, rounds: Rounds) -> Result<Vec<Row>> {
 
 /// Creates and releases all blocks, again and again.
 pub(super) fn blocks(calls: &mut Calls, size: ByteSize, count: u64, rounds: Rounds) -> Result<Vec<Row>> {
-    let mut samples = Samples::new(size, count, None);
+    let mut samples = Samples::new(size, count, None, false);
     let (create, release) =
         (Counts { create: 1, ..Counts::default() }, Counts { release: 1, ..Counts::default() });
     let range_calls = [Counts { reserve: 1, ..Counts::default() }, Counts { free: 1, ..Counts::default() }];
@@ -144,6 +149,7 @@ pub(super) struct Cell<'a> {
     /// Of slot i, block i; the spare one is last.
     blocks: Vec<NativeBlock>,
     mapped: Vec<bool>,
+    anchor: Option<Anchor>,
     can: Capabilities,
 }
 
@@ -158,7 +164,10 @@ impl<'a> Cell<'a> {
         let slot = |i| range.slice(ByteSize(i * size.get()), size);
         let slots: Vec<DeviceRange> = (0..count).filter_map(slot).collect();
         let mapped = vec![false; slots.len()];
-        Ok((Self { calls, range: Some(range), size, slots, blocks: Vec::new(), mapped, can }, us))
+        Ok((
+            Self { calls, range: Some(range), size, slots, blocks: Vec::new(), mapped, anchor: None, can },
+            us,
+        ))
     }
 
     /// With `count` blocks and a spare one.
@@ -236,9 +245,18 @@ impl<'a> Cell<'a> {
         range.map_or(Ok(0.0), |range| grant.give(self.calls, range))
     }
 
+    /// The same while the same devices have access to a block elsewhere.
+    pub(super) fn measure_beside(&mut self, grant: &Grant, rounds: Rounds) -> Result<Vec<Row>> {
+        Anchor::put(&mut self.anchor, self.calls, grant)?;
+        let rows = self.measure(grant, rounds)?;
+        Anchor::end(&mut self.anchor, self.calls)?;
+        Ok(rows)
+    }
+
     /// All that concerns one way to give access.
     pub(super) fn measure(&mut self, grant: &Grant, rounds: Rounds) -> Result<Vec<Row>> {
-        let mut samples = Samples::new(self.size, self.slots.len() as u64, Some(grant.clone()));
+        let beside = self.anchor.is_some();
+        let mut samples = Samples::new(self.size, self.slots.len() as u64, Some(grant.clone()), beside);
         rounds.repeat(|counts| self.remap_all(grant, counts.then_some(&mut samples)))?;
         if self.can.has(Capabilities::RANGE_ACCESS) && grant.lists.len() == 1 {
             rounds.repeat(|counts| self.access_each(grant, counts.then_some(&mut samples)))?;
@@ -289,6 +307,7 @@ impl<'a> Cell<'a> {
     }
 
     fn close(&mut self) -> Result<()> {
+        Anchor::end(&mut self.anchor, self.calls)?;
         self.unmap_all()?;
         self.release()?;
         self.free()?;
@@ -326,6 +345,7 @@ mod tests {
         let mut cell = Cell::new(calls, ByteSize::mib(2), 4)?;
         for grant in &grants {
             rows.extend(cell.measure(grant, ROUNDS)?);
+            rows.extend(cell.measure_beside(grant, ROUNDS)?);
         }
         Ok(rows)
     }
@@ -354,13 +374,13 @@ mod tests {
             |what| rows.iter().filter(|row| row.what == what).map(|row| row.us.samples).collect::<Vec<_>>();
         assert_eq!(
             (samples("create"), samples("unmap"), samples("remap_one")),
-            (vec![8], vec![8; 4], vec![2; 4])
+            (vec![8], vec![8; 8], vec![2; 8])
         );
     }
 
     #[test]
     fn a_call_that_fails_leaves_nothing_behind() {
-        for nth in [1, 7, 30, 60, 90] {
+        for nth in (1..400).step_by(7) {
             let trace = Arc::new(Trace::new(host()));
             let fault = Arc::new(Fault::new(trace.clone()));
             fault.fail(None, nth, 1, Error::new(Kind::OutOfDeviceMemory, Operation::Create, "for the test"));

@@ -30,11 +30,6 @@ pub(super) fn curve(rows: &[Row], of: impl Fn(&Row) -> bool) -> Option<Curve> {
     Curve::new(best.iter().map(|row| Point { bytes: row.block_bytes, time: figure_of(&row.us) }).collect())
 }
 
-/// What each column takes.
-pub(super) fn through(columns: &[Vec<f64>], times: &[f64]) -> Option<Vec<Figure>> {
-    Some(solve(columns, times)?.into_iter().map(|us| figure(us, 0.0)).collect())
-}
-
 /// What is taken once and what by each, from points of how many and µs.
 pub(super) fn line(points: impl Iterator<Item = (f64, f64)>) -> [Figure; 2] {
     let (columns, times): (Vec<Vec<f64>>, Vec<f64>) = points.map(|(n, us)| (vec![1.0, n], us)).unzip();
@@ -73,6 +68,7 @@ mod tests {
             access: None,
             peers: 0,
             call_each: false,
+            beside: false,
             calls: Default::default(),
             us: Spread::of(vec![us - 1.0, us, us + 1.0]).expect("times"),
         };

@@ -28,6 +28,11 @@ impl Grant {
         Self { peers: peers.len() as u32, lists }
     }
 
+    /// True where one call is enough for all.
+    pub(super) const fn is_joint(&self) -> bool {
+        self.lists.len() == 1
+    }
+
     /// For people.
     pub(super) fn name(&self) -> String {
         let peers = match self.peers {

@@ -8,7 +8,7 @@ use gvmm::units::ByteSize;
 ///
 /// Blocks are created, mapped, made accessible, unmapped and released, by block size and number of blocks; all of
 /// them are remapped, and one among them; with access for the device alone, for one peer, for several in one call,
-/// and in one call for each. Shown are medians with quartiles, and the driver calls beside the times. What the
+/// and in one call for each; by themselves, and beside a block elsewhere to which the same devices have access. Shown are medians with quartiles, and the driver calls beside the times. What the
 /// device's free memory does not allow is skipped and said. Each block has memory of its own.
 ///
 /// What --json prints and --save writes can be given to `gvmm steps --costs`, so that the host driver takes as long.

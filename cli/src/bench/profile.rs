@@ -1,7 +1,7 @@
 //! `gvmm bench profile`: what the cost model reckons with, as the file that `GVMM_PROFILE` names.
 
 use super::cell::Row;
-use super::figures::{curve, figure, line, through};
+use super::figures::{curve, figure, line};
 use super::fit::{blocks_of, in_one_call};
 use super::options::{ProfileOptions, Vmm};
 use super::spread::median;
@@ -107,23 +107,17 @@ fn memory(profile: &mut Profile, rows: &[Row], missing: &mut Missing) {
     peers(profile, rows, missing);
 }
 
-/// One call with `n` blocks takes `k × (call + n × block)` for `k` peers.
+/// As in a step: other blocks are in the peers' reach while some are remapped.
 fn peers(profile: &mut Profile, rows: &[Row], missing: &mut Missing) {
-    let naming: Vec<&Row> = rows.iter().filter(|row| in_one_call(row) && row.peers > 0).collect();
-    let columns = naming.iter().map(|row| {
-        let k = f64::from(row.peers);
-        vec![k, k * blocks_of(row)]
-    });
-    let times: Vec<f64> = naming.iter().map(|row| row.us.median).collect();
-    match through(&columns.collect::<Vec<_>>(), &times) {
-        Some(found) => (profile.peer_set_access_call, profile.peer_set_access) = (found[0], found[1]),
-        None => missing.extend(["peer_set_access_call", "peer_set_access"]),
-    }
-    let unmaps = rows.iter().filter(|row| row.what == "unmap" && row.peers > 0 && !row.call_each);
-    match median(unmaps.map(|row| row.us.median).collect()) {
-        Some(us) => profile.peer_unmap = figure(us, 0.0),
-        None => missing.push("peer_unmap"),
-    }
+    let costs = super::peers::of(rows);
+    let (Some(mapping), Some(unmap)) = (costs.peer_set_access_mapping.first(), costs.peer_unmap.first())
+    else {
+        missing.extend(["peer_set_access_call", "peer_set_access", "peer_unmap"]);
+        return;
+    };
+    profile.peer_set_access_call = figure(costs.peer_set_access_us, 0.0);
+    profile.peer_set_access = figure(mapping.us, 0.0);
+    profile.peer_unmap = figure(unmap.us, 0.0);
 }
 
 /// Joint copies by themselves; on a GPU, what they add behind other work is measured later.

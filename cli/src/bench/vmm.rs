@@ -141,6 +141,9 @@ fn sweep(
     let mut cell = Cell::new(calls, size, count)?;
     for grant in grants {
         rows.extend(cell.measure(grant, rounds)?);
+        if grant.is_joint() {
+            rows.extend(cell.measure_beside(grant, rounds)?);
+        }
         progress();
     }
     Ok(Ok(rows))

@@ -1,6 +1,7 @@
 //! mapped → accessible.
 
 use super::access::Change;
+use super::costs::Costs;
 use super::memory::{Memory, at, check_range};
 use super::space::{Mapping, Reserved, fail};
 use super::sys::{Errno, Prot};
@@ -17,13 +18,16 @@ impl Memory {
         let change = Change::new(access, self.shape.devices, separate)
             .map_err(|e| e.at(range.start(), range.size()))?;
         let mut books = self.write();
+        let home = books.space.reserved(range, Operation::SetAccess)?.within(range).next().map(|m| m.home);
+        let matters = self.shape.costs.as_ref().is_some_and(Costs::tells_first_and_last);
+        let first = matters && !home.is_some_and(|home| books.space.is_reached(home));
         let reserved = books.space.reserved(range, Operation::SetAccess)?;
         self.check_reach(reserved, range)?;
         protect(reserved, range, change).map_err(|e| at(e, Operation::SetAccess, range))?;
         reserved.set_rights(range, |rights| change.applied(rights));
         let Some(costs) = &self.shape.costs else { return Ok(0.0) };
         let mappings = reserved.within(range);
-        Ok(costs.set_access_us(mappings.map(|m| (m.range.size(), change.names_beyond(m.home)))))
+        Ok(costs.set_access_us(mappings.map(|m| (m.range.size(), change.names_beyond(m.home))), first))
     }
 
     /// Checks that the capabilities allow a set-access of `range`.

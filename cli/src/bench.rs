@@ -14,6 +14,7 @@ mod on_gpu;
 mod options;
 mod peers;
 mod profile;
+mod row;
 mod spread;
 mod steps;
 mod table;

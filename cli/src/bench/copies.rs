@@ -1,8 +1,8 @@
 //! Copies of many small slices, in one call and one by one, and the bandwidth of a large one.
 
 use super::calls::Calls;
-use super::cell::Rounds;
 use super::options::Vmm;
+use super::row::Rounds;
 use super::spread::Spread;
 use super::vmm::Skipped;
 use crate::cuda::{BatchList, Clock};

@@ -1,7 +1,7 @@
 //! From measured times to a profile's figures.
 
-use super::cell::Row;
 use super::least_squares::solve;
+use super::row::Row;
 use super::spread::Spread;
 use gvmm::rebind::profile::{Curve, Figure, Picos, Point};
 

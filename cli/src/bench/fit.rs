@@ -1,9 +1,9 @@
 //! From what was measured to a table of costs.
 
-use super::cell::Row;
 use super::copies::CopyRow;
 use super::header::Header;
 use super::peers;
+use super::row::Row;
 use super::spread::{median, quantile, round};
 use crate::costs::File;
 use gvmm::driver::host::{Costs, Point};

@@ -1,8 +1,8 @@
 //! What it costs that peers are given access, as far as what was measured tells it.
 
-use super::cell::Row;
 use super::fit::{at, blocks_of, by_size, in_one_call, sizes};
 use super::least_squares::solve;
+use super::row::Row;
 use super::spread::{median, round};
 use gvmm::driver::host::{Costs, Point};
 
@@ -113,19 +113,19 @@ impl Columns {
             further_first_peer_set_access_us: get(further, 1),
             peer_set_access_us: get(calls, 0),
             further_peer_set_access_us: get(calls, 1),
-            ..nothing()
+            ..Costs::default()
         }
     }
 }
 
 fn set_accesses(rows: &[&Row]) -> Costs {
-    let Some(one) = rows.first() else { return nothing() };
+    let Some(one) = rows.first() else { return Costs::default() };
     let several = rows.iter().any(|row| row.peers != one.peers);
     let columns = |call| Columns { sizes: sizes(rows.iter().copied()), several, call };
     columns(true).solve(rows).or_else(|| columns(false).solve(rows)).unwrap_or_else(|| {
         // One number of blocks only, and nothing beside them: all of it is the call's.
         let times = rows.iter().map(|row| row.us.median).collect();
-        Costs { peer_set_access_us: median(times).map_or(0.0, round), ..nothing() }
+        Costs { peer_set_access_us: median(times).map_or(0.0, round), ..Costs::default() }
     })
 }
 
@@ -146,37 +146,6 @@ pub(super) fn unmap(costs: &Costs, row: &Row) -> f64 {
     let last = at(&costs.last_peer_unmap, row.block_bytes) + k * costs.further_last_peer_unmap_us;
     let steady = at(&costs.peer_unmap, row.block_bytes).max(at(&costs.unmap, row.block_bytes));
     steady + k * costs.further_peer_unmap_us + if is_lone(row) { last } else { 0.0 }
-}
-
-/// A table of nothing.
-fn nothing() -> Costs {
-    Costs {
-        name: String::new(),
-        reserve_us: 0.0,
-        free_us: 0.0,
-        create: Vec::new(),
-        release: Vec::new(),
-        map_us: 0.0,
-        unmap: Vec::new(),
-        set_access: Vec::new(),
-        peer_set_access_us: 0.0,
-        further_peer_set_access_us: 0.0,
-        first_peer_set_access: Vec::new(),
-        further_first_peer_set_access_us: 0.0,
-        peer_set_access_mapping: Vec::new(),
-        further_peer_set_access_mapping_us: 0.0,
-        peer_unmap: Vec::new(),
-        further_peer_unmap_us: 0.0,
-        last_peer_unmap: Vec::new(),
-        further_last_peer_unmap_us: 0.0,
-        allocate_us: 0.0,
-        deallocate_us: 0.0,
-        copy_joint_host: Vec::new(),
-        copy_joint_device: Vec::new(),
-        copy_single_host_us: 0.0,
-        copy_single_device_us: 0.0,
-        bandwidth: 0,
-    }
 }
 
 #[cfg(test)]
@@ -214,7 +183,7 @@ mod tests {
             further_peer_unmap_us: 4.0,
             last_peer_unmap: points([440.0, 730.0]),
             further_last_peer_unmap_us: 9.0,
-            ..nothing()
+            ..Costs::default()
         }
     }
 
@@ -287,6 +256,6 @@ mod tests {
         assert!((lone.first_peer_set_access[1].us - 2200.0).abs() < 0.02);
         let least = of(&measured(&[1], &[1], &[false]));
         assert!(least.peer_set_access_us > 1400.0 && least.peer_set_access_mapping.is_empty());
-        assert_eq!(of(&[]), nothing());
+        assert_eq!(of(&[]), Costs::default());
     }
 }

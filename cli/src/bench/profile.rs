@@ -1,9 +1,9 @@
 //! `gvmm bench profile`: what the cost model reckons with, as the file that `GVMM_PROFILE` names.
 
-use super::cell::Row;
 use super::figures::{curve, figure, line};
 use super::fit::{blocks_of, in_one_call};
 use super::options::{ProfileOptions, Vmm};
+use super::row::Row;
 use super::spread::median;
 use super::vmm::{self, Report};
 use super::{at_rest, on_gpu};

@@ -1,7 +1,7 @@
 //! Tables for people, in Markdown, so that they can go into a document.
 
-use super::cell::Row;
 use super::copies::CopyRow;
+use super::row::Row;
 use super::spread::short;
 use super::steps::{Comparison, Recording};
 use super::vmm::Report;

@@ -1,12 +1,13 @@
 //! `gvmm bench vmm`.
 
 use super::calls::Calls;
-use super::cell::{self, Cell, Rounds, Row};
+use super::cell::{self, Cell};
 use super::copies::{self, CopyRow};
 use super::fit::{self, Fit};
 use super::grant::{Grant, find_peers, grants};
 use super::header::Header;
 use super::options::{Peers, Vmm};
+use super::row::{Rounds, Row};
 use super::{progress_bar, save, table};
 use crate::costs;
 use crate::failure::{Context, Failure};

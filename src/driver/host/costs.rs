@@ -17,7 +17,7 @@ pub struct Point {
 
 /// How long each driver call takes, in µs. A cost of 0 and an empty table add no waiting; what is not listed
 /// (timelines, queries) takes what it takes.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Costs {
     /// The table's name, which whatever prints a time shows after "simulated".
     pub name: String,

@@ -84,3 +84,39 @@ fn protect_runs(
     }
     run.map_or(Ok(()), |(last, prot)| reserved.window.protect(last, prot))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::HostConfig;
+    use crate::driver::host::costs::Point;
+    use crate::driver::host::shape::Shape;
+    use crate::driver::{AccessMode, CreateOptions, Ordinal};
+    use crate::units::Granularity;
+
+    /// Simulated µs are reckoned, not measured.
+    #[test]
+    fn the_first_mapping_that_a_peer_reaches_and_the_last_one_cost_more() {
+        let once = |us| vec![Point { at: 0, us }];
+        let (first_peer_set_access, last_peer_unmap) = (once(1000.0), once(500.0));
+        let costs = Costs { first_peer_set_access, last_peer_unmap, ..Costs::default() };
+        let config = HostConfig { devices: 2, ..HostConfig::default() };
+        let memory = Memory::new(Shape::new(&config, Some(costs)).expect("a shape"), 0).expect("memory");
+        let size = ByteSize::mib(2);
+        let granule = Granularity::new(size.0).expect("a granule");
+        let place = || memory.reserve(size, granule).expect("a range");
+        // Two reservations: it is the device's memory that counts.
+        let ranges = [place(), place()];
+        for range in ranges {
+            let block = memory.create(Ordinal(0), size, CreateOptions::default()).expect("a block");
+            memory.map(range, block).expect("mapped");
+        }
+        let line = |device| Access { device: Ordinal(device), mode: AccessMode::READ_WRITE };
+        let set = |i: usize, list: &[Access]| memory.set_access(ranges[i], list).expect("accessible");
+        let both = [line(0), line(1)];
+        let us = [set(0, &[line(0)]), set(0, &both), set(1, &both), set(1, &both)];
+        assert_eq!(us.map(f64::round), [0.0, 1000.0, 0.0, 0.0]);
+        let us = ranges.map(|range| memory.unmap(range).expect("unmapped"));
+        assert_eq!(us.map(f64::round), [0.0, 500.0]);
+    }
+}

@@ -76,7 +76,7 @@ compare() {
         case $word in llama_*) word=tests/data/steps/$word.csv.gz ;; esac
         arguments+=("$word")
     done
-    run "$name" env GVMM_SHADOW_BUDGET=8G "$program" bench steps --driver cuda --save "$logs/$name.json" "${arguments[@]}"
+    LIMIT=480 run "$name" env GVMM_SHADOW_BUDGET=8G "$program" bench steps --driver cuda --save "$logs/$name.json" "${arguments[@]}"
 }
 
 chmod +x "$folder"/* 2>/dev/null

@@ -174,8 +174,8 @@ fn people_see_that_times_are_simulated_and_what_was_left_out() {
     assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
     assert!(text.contains("times are simulated: h200") && text.contains("create, simulated µs"), "{text}");
     assert!(!text.contains(", µs"), "a time that is not called simulated: {text}");
-    assert!(text.contains("skipped: 64 × 2 MiB: needs 130 MiB, 64 MiB are free"), "{text}");
-    assert!(text.contains("skipped: 1 × 3 MiB: no multiple of the granule, 2 MiB"), "{text}");
+    assert!(text.contains("not measured: 64 × 2 MiB: needs 130 MiB, 64 MiB are free"), "{text}");
+    assert!(text.contains("not measured: 1 × 3 MiB: no multiple of the granule, 2 MiB"), "{text}");
     assert!(text.contains("| 1 × 2 MiB "), "{text}");
 }
 

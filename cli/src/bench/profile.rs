@@ -75,7 +75,7 @@ fn text(profile: &Profile, report: &Report, missing: &[&str]) -> String {
             &format!("# not measured here, but taken from the built-in profile: {}\n", missing.join(", "));
     }
     for skipped in &report.skipped {
-        text += &format!("# skipped: {}: {}\n", skipped.what, skipped.why);
+        text += &format!("# not measured: {}: {}\n", skipped.what, skipped.why);
     }
     text
 }

@@ -36,7 +36,9 @@ pub(super) fn vmm(report: &Report) -> String {
             fit.of, fit.points
         )
     }));
-    parts.extend(report.skipped.iter().map(|skipped| format!("skipped: {}: {}", skipped.what, skipped.why)));
+    parts.extend(
+        report.skipped.iter().map(|skipped| format!("not measured: {}: {}", skipped.what, skipped.why)),
+    );
     parts.join("\n")
 }
 

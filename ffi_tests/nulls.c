@@ -59,6 +59,9 @@ static void devices(void) {
     NUL(gvmm_device_count, out_count, GVMM_DRIVER_HOST, NULL);
     NUL(gvmm_device_open, out_device, &desc, NULL);
     MAY(gvmm_device_open, desc, GVMM_STATUS_SUCCESS, NULL, &other);
+    gvmm_attach_desc native = {.struct_size = sizeof native, .driver = GVMM_DRIVER_HOST};
+    NUL(gvmm_device_attach, desc, NULL, &other);
+    NUL(gvmm_device_attach, out_device, &native, NULL);
     OK(gvmm_device_close(other));
     NUL(gvmm_device_close, device, NULL);
     gvmm_device_info info = {.struct_size = sizeof info};
@@ -84,6 +87,8 @@ static void streams_and_graphs(void) {
     gvmm_stream *stream = NULL;
     NUL(gvmm_stream_create, device, NULL, &stream);
     NUL(gvmm_stream_create, out_stream, d, NULL);
+    NUL(gvmm_stream_wrap_queue, device, NULL, 1, GVMM_QUEUE_GROUP_UNKNOWN, &stream);
+    NUL(gvmm_stream_wrap_queue, out_stream, d, 1, GVMM_QUEUE_GROUP_UNKNOWN, NULL);
     NUL(gvmm_stream_destroy, stream, NULL);
     NUL(gvmm_stream_synchronize, stream, NULL);
     NUL(gvmm_stream_host_function, stream, NULL, function, NULL);
@@ -194,8 +199,12 @@ static void bindings(void) {
     MAY(gvmm_binding_begin, out_report, GVMM_STATUS_RECORD_AGAIN, n, s, &buffer, 1, sizeof buffer, 0, NULL);
     OK(gvmm_binding_addresses(n, &u, 1, &v));
     OK(gvmm_binding_begin(n, s, &buffer, 1, sizeof buffer, v, NULL));
+    NUL(gvmm_binding_record_copies, binding, NULL, s, v, GVMM_COPIES_IN);
+    MAY(gvmm_binding_record_copies, stream, GVMM_ERROR_INVALID_STREAM, n, NULL, v, GVMM_COPIES_IN);
+    NUL(gvmm_binding_use_graph, binding, NULL, g);
     NUL(gvmm_binding_end, binding, NULL, NULL);
     MAY(gvmm_binding_end, out_report, GVMM_STATUS_SUCCESS, n, NULL);
+    MAY(gvmm_binding_use_graph, graph, GVMM_STATUS_SUCCESS, n, NULL);
     NUL(gvmm_binding_abort, binding, NULL);
     NUL(gvmm_binding_addresses, binding, NULL, &u, 1, &v);
     NUL(gvmm_binding_addresses, out_addresses, n, NULL, 1, &v);

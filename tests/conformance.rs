@@ -46,7 +46,7 @@ fn all_devices(name: &str, config: &HostConfig) -> BTreeSet<&'static str> {
     (0..config.devices).flat_map(|device| conforms(name, &driver, Ordinal(device))).collect()
 }
 
-const CAPABILITIES: [&str; 10] = [
+const CAPABILITIES: [&str; 11] = [
     "virtual_memory",
     "aliasing",
     "device_access",
@@ -57,6 +57,7 @@ const CAPABILITIES: [&str; 10] = [
     "host_touch",
     "host_functions",
     "routes",
+    "early_waits",
 ];
 
 #[test]

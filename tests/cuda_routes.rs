@@ -6,7 +6,10 @@ use cuda_common::fake::Fake;
 use cuda_common::{Bench, noise};
 use gvmm::driver::{CopySlice, Graph, Ordinal, RecordId, RouteId, RouteSlice, Stream, Way};
 use gvmm::error::{Kind, Result};
+use gvmm::rebind::{Binding, Buffer, Buffers, CopyWays, Direction, Options, Outcome, Slot, Threshold};
 use gvmm::units::{ByteSize, DevicePtr};
+use gvmm::vm::{Block, Device};
+use std::sync::Arc;
 
 const COUNT: u64 = 20;
 const STEP: u64 = 256;
@@ -231,6 +234,90 @@ fn each_call_may_fail_and_is_tried_again() {
     bench.driver.streams().destroy_graph(graph).expect("destroyed");
     bench.driver.route_destroy(route).expect("destroyed");
     copies.give_back(&bench);
+    drop(bench);
+    fake.clean();
+}
+
+/// A step's buffers: plain memory.
+struct Step(Vec<Buffer>);
+
+impl Buffers for Step {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn get(&self, i: usize) -> Buffer {
+        self.0[i]
+    }
+
+    fn block(&self, _: usize) -> Result<Arc<Block>> {
+        unreachable!("no buffer has a block")
+    }
+
+    fn epoch(&self) -> u64 {
+        0
+    }
+}
+
+/// A binding whose graph has its copies, with more steps in flight than there are tables: the steps without room are
+/// copied by launches, and every step's data arrive.
+#[test]
+fn a_binding_with_too_many_steps_in_flight_launches_its_copies() {
+    const STEPS: u64 = 130;
+    let fake = Fake::build("binding", &[]).set("FAKE_CUDA_DEVICES", 1);
+    let bench = fake.bench();
+    let device = Device::open(Arc::clone(&bench.driver), DEVICE).expect("a device");
+    let (driver, streams) = (&bench.driver, bench.driver.streams());
+    let stream = streams.create(DEVICE).expect("a stream");
+    let memory = driver.allocate(DEVICE, ByteSize(STEPS * 2 * STEP)).expect("memory");
+    let at = |step: u64, side: u64| DevicePtr(memory.get() + (2 * step + side) * STEP);
+    let buffer = |address| Buffer { address, bytes: ByteSize(STEP), id: address.get(), has_block: false };
+    let slot = |direction| Slot::new(ByteSize(STEP)).direction(direction);
+    let options = Options { threshold: Threshold(4096), ..Options::default() };
+    let slots = vec![slot(Direction::IN), slot(Direction::OUT)];
+    let binding = Binding::new(&device, slots, options).expect("a binding");
+    let begin = |step: u64, generation| {
+        let buffers = Step(vec![buffer(at(step, 0)), buffer(at(step, 1))]);
+        binding.begin(stream, &buffers, generation).expect("begin")
+    };
+    assert_eq!(begin(0, 0).0, Outcome::RecordAgain);
+    let mut addresses = [DevicePtr::NULL; 2];
+    let generation = binding.addresses(&mut addresses).expect("a layout");
+    streams.capture_begin(stream).expect("a capture");
+    binding.record_copies(stream, generation, CopyWays::IN).expect("recorded");
+    let work = CopySlice { dst: addresses[1], src: addresses[0], bytes: STEP };
+    driver.copy(DEVICE, stream, &[work]).expect("captured");
+    binding.record_copies(stream, generation, CopyWays::OUT).expect("recorded");
+    let graph = streams.capture_end(stream).expect("a graph");
+    binding.use_graph(Some(graph)).expect("named");
+    let mut launched = [0, 0];
+    for step in 0..STEPS {
+        bench.native.write(0, at(step, 0), &noise(STEP as usize, step + 1));
+    }
+    fake.hold(true);
+    for step in 0..STEPS {
+        let (outcome, begun) = begin(step, generation);
+        assert_eq!(outcome, Outcome::Started);
+        streams.launch(graph, stream).expect("launched");
+        let ended = binding.end().expect("end");
+        launched[0] += begun.calls.copy_launches;
+        launched[1] += ended.calls.copy_launches;
+    }
+    fake.hold(false);
+    streams.synchronize(stream).expect("the stream works");
+    for step in 0..STEPS {
+        let seen = bench.native.read(0, at(step, 1), STEP as usize);
+        assert!(seen == noise(STEP as usize, step + 1), "step {step}");
+    }
+    assert!(launched.iter().all(|n| (STEPS - 64..=STEPS - 48).contains(n)), "{launched:?}");
+    binding.destroy().expect("destroyed");
+    drop(binding);
+    device.drain().expect("drained");
+    streams.destroy_graph(graph).expect("destroyed");
+    device.forget_stream(stream).expect("forgotten");
+    streams.destroy(stream).expect("destroyed");
+    driver.deallocate(DEVICE, memory).expect("freed");
+    drop(device);
     drop(bench);
     fake.clean();
 }

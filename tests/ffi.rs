@@ -39,6 +39,7 @@ programs! {
     nulls "nulls.c",
     broken "broken.c",
     devices "devices.c",
+    attach "attach.c",
     plain_memory "plain_memory.c",
     versions "versions.c",
     environment "environment.c",
@@ -47,8 +48,10 @@ programs! {
     logs "logs.c",
     forks "forks.c",
     copies "copies.c",
+    graph_copies "graph_copies.c",
     reload "reload.c",
     pending "pending.c",
+    retire "retire.c",
     cplusplus "cplusplus.cc",
 }
 

@@ -51,6 +51,9 @@ pub const GVMM_CAPABILITY_NULL_STREAM: u64 = 1024;
 /// Capability: a binding's copies can be recorded into a command buffer.
 pub const GVMM_CAPABILITY_ROUTES: u64 = 2048;
 
+/// Bit: a stream may be made to wait for work that is enqueued later.
+pub const GVMM_CAPABILITY_EARLY_WAITS: u64 = 4096;
+
 /// Which device to open; all zero but `struct_size` is the default.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -379,6 +382,7 @@ mod tests {
             (GVMM_CAPABILITY_HUGE_PAGES, Capabilities::HUGE_PAGES),
             (GVMM_CAPABILITY_NULL_STREAM, Capabilities::NULL_STREAM),
             (GVMM_CAPABILITY_ROUTES, Capabilities::ROUTES),
+            (GVMM_CAPABILITY_EARLY_WAITS, Capabilities::EARLY_WAITS),
         ] {
             assert_eq!(bit, capability.0);
         }

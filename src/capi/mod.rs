@@ -14,6 +14,7 @@
 pub mod access;
 pub mod allocation;
 mod array;
+pub mod attach;
 pub mod binding;
 pub mod block;
 pub mod copy;
@@ -23,6 +24,7 @@ mod entry;
 mod handle;
 pub mod last_error;
 pub mod log;
+pub mod record;
 pub mod remap;
 pub mod reservation;
 pub mod slot;

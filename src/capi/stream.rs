@@ -8,7 +8,7 @@ use super::handle::{self, Noun, Table};
 use super::status::gvmm_status;
 use super::types::{gvmm_device, gvmm_graph, gvmm_stream};
 use super::versioned::Caller;
-use crate::driver::{Capabilities, DriverKind, Graph, Stream};
+use crate::driver::{Capabilities, DriverKind, Graph, Ordinal, Stream, Streams};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::vm::Device;
 use std::ffi::c_void;
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn gvmm_stream_create(
         let out = c.out(out_stream)?;
         let device = handle::get::<DeviceObject>(device)?;
         let child = device.adopt()?;
-        out.write(StreamObject::create(&device.device, child)?);
+        out.write(StreamObject::make(&device.device, child, |streams, at| streams.create(at))?);
         Ok(())
     })
 }
@@ -173,7 +173,8 @@ pub unsafe extern "C" fn gvmm_stream_forget(device: *mut gvmm_device, stream: *m
 ///
 /// State: changes none but the stream's queue. A graph may be launched any number of times.
 /// Parameters: `graph`; `stream`, of the same device.
-/// Statuses: STREAM_CAPTURING, INVALID_ARGUMENT (of another device).
+/// Statuses: STREAM_CAPTURING, INVALID_ARGUMENT (of another device), WRONG_STATE (it has copies of a binding that are
+/// gone with their generation; not every driver can tell).
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_graph_launch(graph: *mut gvmm_graph, stream: *mut gvmm_stream) -> gvmm_status {
@@ -222,8 +223,13 @@ impl Noun for StreamObject {
 }
 
 impl StreamObject {
-    fn create(device: &Arc<Device>, child: Child) -> Result<*mut gvmm_stream> {
-        let stream = device.driver().streams().create(device.ordinal())?;
+    /// A handle for the stream that `make` gives.
+    pub(super) fn make(
+        device: &Arc<Device>,
+        child: Child,
+        make: impl FnOnce(&dyn Streams, Ordinal) -> Result<Stream>,
+    ) -> Result<*mut gvmm_stream> {
+        let stream = make(device.driver().streams(), device.ordinal())?;
         let object = Self { stream, device: Arc::clone(device), child };
         handle::insert(object).inspect_err(|_| {
             if let Err(error) = device.driver().streams().destroy(stream) {
@@ -315,7 +321,27 @@ pub(super) fn resolve(device: &Arc<Device>, stream: *mut c_void) -> Result<Strea
     Ok(Stream(key))
 }
 
-/// The same for an array, blaming the element.
+/// The driver's graph behind a `void *graph`: a `gvmm_graph`, or the vendor's own; none for NULL.
+pub(super) fn resolve_graph(device: &Arc<Device>, graph: *mut c_void) -> Result<Option<Graph>> {
+    let key = handle::key(graph);
+    if graph.is_null() {
+        return Ok(None);
+    }
+    let invalid = |hint| Err(Error::new(Kind::InvalidHandle, Operation::Capture, hint));
+    if handle::has_type::<GraphObject>(key) {
+        let ours = handle::look_up::<GraphObject>(handle::to_pointer::<GraphObject>(key)).ok();
+        return match ours.filter(|object| Arc::ptr_eq(&object.device, device)) {
+            Some(object) => Ok(Some(object.graph)),
+            None => invalid("a gvmm_graph that is stale, foreign or of another device"),
+        };
+    }
+    if device.driver().kind() != DriverKind::CUDA {
+        return invalid("this driver knows graphs of gvmm_stream_capture_end only");
+    }
+    Ok(Some(Graph(key)))
+}
+
+/// What [`resolve`] gives for each element of an array, blaming the element.
 pub(super) fn resolve_all(device: &Arc<Device>, streams: &Elements<*mut c_void>) -> Result<Vec<Stream>> {
     streams.try_map(|stream| resolve(device, stream))
 }

@@ -23,6 +23,7 @@ pub mod library;
 mod lines;
 mod open;
 pub mod quirks;
+mod route;
 mod table;
 pub mod testing;
 mod tiles;
@@ -35,7 +36,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 pub(crate) use open::note_absence;
-pub use open::{DeviceSummary, ORDER, QuirkInForce, Summary, open, survey};
+pub use open::{DeviceSummary, ORDER, QuirkInForce, Summary, attach, open, survey};
+pub use route::{RecordId, RouteId, RouteSlice, Way};
 
 /// Whose driver it is. A number, since a newer library may know more.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -97,6 +99,8 @@ impl Capabilities {
     pub const NULL_STREAM: Self = Self(1 << 10);
     /// Routes are there: what stays of repeated copies is kept, and copies in a graph can be pointed elsewhere.
     pub const ROUTES: Self = Self(1 << 11);
+    /// A stream may wait for a value whose write is enqueued later; without it, only for one enqueued already.
+    pub const EARLY_WAITS: Self = Self(1 << 12);
 
     /// True where every bit of `wanted` is there.
     pub const fn has(self, wanted: Self) -> bool {
@@ -167,44 +171,6 @@ pub struct CopySlice {
     pub src: DevicePtr,
     /// How many bytes; 0 copies nothing.
     pub bytes: u64,
-}
-
-/// Copies that are made again and again: each has a near end and bytes that stay, and a far end that is given each
-/// time.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct RouteId(pub u64);
-
-/// A route's copies inside a graph.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct RecordId(pub u64);
-
-/// Which way a route's copies go.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Way {
-    /// From the far ends to the near ones.
-    In,
-    /// From the near ends to the far ones.
-    Out,
-}
-
-/// What stays of one slice of a route.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct RouteSlice {
-    /// The end that stays.
-    pub near: DevicePtr,
-    /// How many bytes; not 0.
-    pub bytes: u64,
-}
-
-impl RouteSlice {
-    /// The end of `slice` that moves; NULL where nothing is copied.
-    pub(crate) const fn far(way: Way, slice: &CopySlice) -> DevicePtr {
-        match way {
-            _ if slice.bytes == 0 => DevicePtr::NULL,
-            Way::In => slice.src,
-            Way::Out => slice.dst,
-        }
-    }
 }
 
 /// How a block is to be made.
@@ -367,6 +333,29 @@ pub trait Driver: Send + Sync + Debug {
     /// a vendor's may crash when it is asked about a number that is no handle, or no longer one.
     fn check_native(&self, device: Ordinal, block: NativeBlock, size: ByteSize) -> Result<()>;
 
+    /// Fills `bytes` from memory of `device`, and waits until that is done: whether for what streams still write
+    /// there, too, is not promised. For tests and tools; steps use `copy`.
+    fn read(&self, _device: Ordinal, _from: DevicePtr, _bytes: &mut [u8]) -> Result<()> {
+        Err(unsupported(Operation::Copy, "this driver reads no bytes for the host"))
+    }
+
+    /// Writes `bytes` to memory of `device`, and waits until that is done.
+    fn write(&self, _device: Ordinal, _to: DevicePtr, _bytes: &[u8]) -> Result<()> {
+        Err(unsupported(Operation::Copy, "this driver writes no bytes for the host"))
+    }
+
+    /// What `device` may do at a mapped address, as the driver knows it.
+    fn access_at(&self, _device: Ordinal, _address: DevicePtr) -> Result<AccessMode> {
+        Err(unsupported(Operation::Query, "this driver does not tell access"))
+    }
+
+    /// The number of the device that a framework means by a context of its own and a device, in the driver's own
+    /// handles. What another context's memory is of no use to needs a driver of its own instead
+    /// ([`attach`]).
+    fn locate(&self, _context: u64, _device: u64) -> Result<Ordinal> {
+        Err(unsupported(Operation::Open, "this driver has no contexts: open its devices by number"))
+    }
+
     /// Streams of our own, for callers who have none.
     fn streams(&self) -> &dyn Streams;
 }
@@ -400,6 +389,15 @@ pub trait Streams {
 
     /// Gives up a graph; launches under way still finish.
     fn destroy_graph(&self, graph: Graph) -> Result<()>;
+
+    /// A stream for a queue of a framework's, where the driver takes no queue as it is. `group` is the queue's
+    /// ordinal, for drivers that cannot tell it.
+    fn wrap(&self, _device: Ordinal, _queue: u64, _group: Option<u32>) -> Result<Stream> {
+        Err(unsupported(
+            Operation::Stream,
+            "this driver's streams are passed as they are, and are not wrapped",
+        ))
+    }
 }
 
 const NO_ROUTES: Error =

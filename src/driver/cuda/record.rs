@@ -103,13 +103,12 @@ impl Ring {
     }
 
     /// Fills the table at `offset`.
-    fn write(&self, offset: u64, far: impl Iterator<Item = u64>) {
-        let table = (self.memory.host + offset) as *mut u64;
-        for (i, address) in far.enumerate() {
-            // SAFETY: `new` made room for a table of as many words as the route has slices, which `check` compared with
-            // what is given here; the piece is ours until the record goes, and nothing on the device reads this table.
-            unsafe { table.add(i).write_volatile(address) };
-        }
+    fn write(&mut self, offset: u64, far: impl Iterator<Item = u64>) {
+        let (table, words) = ((self.memory.host + offset) as *mut u64, self.table_bytes as usize / 8);
+        // SAFETY: `find` gave the offset of a whole table of the ring's pinned piece, which is ours until the record goes
+        // and begins on a page; nothing on the device reads this table, and the ring's lock keeps other threads away.
+        let table = unsafe { std::slice::from_raw_parts_mut(table, words) };
+        table.iter_mut().zip(far).for_each(|(word, address)| *word = address);
     }
 
     /// Notes that the node points at the next table.

@@ -35,9 +35,9 @@ pub use costs::{Costs, Point};
 
 use crate::config::HostConfig;
 use crate::driver::{
-    Access, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, Graph, HostFunction,
-    MemoryInfo, NativeBlock, Ordinal, RecordId, RouteId, RouteSlice, Stream, Streams, TimelineId, Way,
-    unsupported,
+    Access, AccessMode, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, Graph,
+    HostFunction, MemoryInfo, NativeBlock, Ordinal, RecordId, RouteId, RouteSlice, Stream, Streams,
+    TimelineId, Way, unsupported,
 };
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
@@ -107,23 +107,11 @@ impl HostDriver {
         Ok(())
     }
 
-    /// µs on the host and on the device.
-    fn copy_us(&self, count: u64, bytes: u64) -> (f64, f64) {
-        let joint = self.shape().capabilities.has(Capabilities::JOINT_COPIES);
-        self.costs().map_or((0.0, 0.0), |costs| costs.copy_us(joint, count, bytes))
-    }
-
-    /// How many launches `count` slices take.
-    fn launches(&self, count: u64) -> u32 {
-        let joint = self.shape().capabilities.has(Capabilities::JOINT_COPIES);
-        if joint { 1 } else { u32::try_from(count).unwrap_or(u32::MAX) }
-    }
-
-    fn needs_routes(&self) -> Result<()> {
-        if self.shape().capabilities.has(Capabilities::ROUTES) {
-            return Ok(());
-        }
-        Err(unsupported(Operation::Copy, "routes are switched off"))
+    /// Copies between memory of `device` and the process's own, at once.
+    fn touch(&self, device: Ordinal, slice: CopySlice) -> Result<()> {
+        self.check_device(device, Operation::Copy)?;
+        measure(&[slice])?;
+        copy::run(&self.memory, device, &[slice])
     }
 
     fn needs_functions(&self, operation: Operation) -> Result<()> {
@@ -280,7 +268,9 @@ impl Driver for HostDriver {
 
     fn timeline_write(&self, stream: Stream, timeline: TimelineId, value: u64) -> Result<()> {
         let line = self.lines.find(stream)?;
-        line.push_live(Item::Write(self.timelines.ticket(timeline, value)?))
+        line.push_live(Item::Write(self.timelines.ticket(timeline, value)?))?;
+        self.timelines.promise(timeline, value);
+        Ok(())
     }
 
     fn timeline_read(&self, timeline: TimelineId) -> Result<u64> {
@@ -293,6 +283,11 @@ impl Driver for HostDriver {
 
     fn stream_wait(&self, stream: Stream, timeline: TimelineId, value: u64) -> Result<()> {
         let line = self.lines.find(stream)?;
+        let early = self.shape().capabilities.has(Capabilities::EARLY_WAITS);
+        if !early && !self.timelines.is_promised(timeline, value)? {
+            let hint = "on this driver a stream can wait only for a value whose write is enqueued already";
+            return Err(unsupported(Operation::Timeline, hint));
+        }
         line.push_live(Item::Wait(self.timelines.ticket(timeline, value)?))
     }
 
@@ -312,6 +307,21 @@ impl Driver for HostDriver {
     fn check_native(&self, device: Ordinal, block: NativeBlock, size: ByteSize) -> Result<()> {
         self.check_device(device, Operation::Query)?;
         self.memory.check_native(device, block, size)
+    }
+
+    fn read(&self, device: Ordinal, from: DevicePtr, bytes: &mut [u8]) -> Result<()> {
+        let into = DevicePtr(bytes.as_mut_ptr() as u64);
+        self.touch(device, CopySlice { dst: into, src: from, bytes: bytes.len() as u64 })
+    }
+
+    fn write(&self, device: Ordinal, to: DevicePtr, bytes: &[u8]) -> Result<()> {
+        let from = DevicePtr(bytes.as_ptr() as u64);
+        self.touch(device, CopySlice { dst: to, src: from, bytes: bytes.len() as u64 })
+    }
+
+    fn access_at(&self, device: Ordinal, address: DevicePtr) -> Result<AccessMode> {
+        self.check_device(device, Operation::Query)?;
+        Ok(self.memory.access_at(device, address))
     }
 
     fn streams(&self) -> &dyn Streams {

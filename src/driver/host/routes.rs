@@ -1,13 +1,16 @@
 //! Routes: copies of which one end stays. A launch carries its own far ends, also those in a graph.
 
+use super::HostDriver;
 use super::stream::Work;
 use super::streams::Lines;
-use crate::driver::{CopySlice, Graph, Ordinal, RecordId, RouteId, RouteSlice, Stream, Way};
+use crate::driver::{
+    Capabilities, CopySlice, Graph, Ordinal, RecordId, RouteId, RouteSlice, Stream, Way, unsupported,
+};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::ByteSize;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// What stays.
 #[derive(Debug)]
@@ -23,7 +26,27 @@ pub(super) struct Route {
 #[derive(Clone, Debug)]
 pub(super) struct Leg {
     pub(super) slices: Arc<[CopySlice]>,
-    _pending: Arc<()>,
+    pending: Arc<()>,
+}
+
+/// The copies of a graph's later launches; the route does not wait for those.
+#[derive(Clone, Debug)]
+pub(super) struct Aim {
+    slices: Arc<[CopySlice]>,
+    pending: Weak<()>,
+}
+
+impl Leg {
+    pub(super) fn aim(self) -> Aim {
+        Aim { slices: self.slices, pending: Arc::downgrade(&self.pending) }
+    }
+}
+
+impl Aim {
+    /// One launch's copies; none where the route is gone.
+    pub(super) fn leg(&self) -> Option<Leg> {
+        Some(Leg { slices: Arc::clone(&self.slices), pending: self.pending.upgrade()? })
+    }
 }
 
 /// Routes and what was recorded of them, by number.
@@ -59,7 +82,7 @@ impl Route {
                 return Err(error.at(near(slice), ByteSize(slice.bytes)).entry(i as u64));
             }
         }
-        Ok(Leg { slices: slices.into(), _pending: Arc::clone(&self.pending) })
+        Ok(Leg { slices: slices.into(), pending: Arc::clone(&self.pending) })
     }
 }
 
@@ -125,11 +148,32 @@ impl Routes {
     ) -> Result<()> {
         let no_record = || fail(Kind::InvalidHandle, "no such copies were recorded");
         let route = lock(&self.records).get(&record.0).cloned().ok_or_else(no_record)?;
-        lines.point(graph, record, route.leg(slices)?)
+        lines.point(graph, record, route.leg(slices)?.aim())
     }
 
     /// True while the route of these recorded copies is there.
     pub(super) fn is_live(&self, record: RecordId) -> bool {
         lock(&self.records).contains_key(&record.0)
+    }
+}
+
+impl HostDriver {
+    /// µs on the host and on the device.
+    pub(super) fn copy_us(&self, count: u64, bytes: u64) -> (f64, f64) {
+        let joint = self.shape().capabilities.has(Capabilities::JOINT_COPIES);
+        self.costs().map_or((0.0, 0.0), |costs| costs.copy_us(joint, count, bytes))
+    }
+
+    /// How many launches `count` slices take.
+    pub(super) fn launches(&self, count: u64) -> u32 {
+        let joint = self.shape().capabilities.has(Capabilities::JOINT_COPIES);
+        if joint { 1 } else { u32::try_from(count).unwrap_or(u32::MAX) }
+    }
+
+    pub(super) fn needs_routes(&self) -> Result<()> {
+        if self.shape().capabilities.has(Capabilities::ROUTES) {
+            return Ok(());
+        }
+        Err(unsupported(Operation::Copy, "routes are switched off"))
     }
 }

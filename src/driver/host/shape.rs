@@ -38,7 +38,7 @@ impl Shape {
 }
 
 /// The capabilities and their names.
-const CAPABILITIES: [(&str, Capabilities); 11] = [
+const CAPABILITIES: [(&str, Capabilities); 12] = [
     ("virtual_memory", Capabilities::VIRTUAL_MEMORY),
     ("aliasing", Capabilities::ALIASING),
     ("device_access", Capabilities::DEVICE_ACCESS),
@@ -50,6 +50,7 @@ const CAPABILITIES: [(&str, Capabilities); 11] = [
     ("host_functions", Capabilities::HOST_FUNCTIONS),
     ("huge_pages", Capabilities::HUGE_PAGES),
     ("routes", Capabilities::ROUTES),
+    ("early_waits", Capabilities::EARLY_WAITS),
 ];
 
 /// All capabilities but those switched off, and those that need one switched off.

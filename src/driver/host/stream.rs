@@ -24,16 +24,13 @@ pub(super) enum Work {
     Call(HostFunction),
 }
 
-/// Where the recorded copies of one launch go.
-pub(super) type Legs = Arc<[(RecordId, Leg)]>;
-
 /// What waits in a queue.
 pub(super) enum Item {
     One(Work),
     /// A route's copies, and how many µs a device would take for them.
     Leg(Leg, f64),
-    /// A captured graph; every launch shares what it kept.
-    Graph(Arc<[Work]>, Legs),
+    /// A captured graph, and where its recorded copies go in this launch; every launch shares what it kept.
+    Graph(Arc<[Work]>, Vec<(RecordId, Leg)>),
     Write(Ticket),
     Wait(Ticket),
 }
@@ -214,8 +211,9 @@ impl Line {
     fn run(&self, memory: &Memory) {
         while let Some(item) = self.next() {
             // Also what the item drops may be the program's own, and may panic.
-            let result = catch_unwind(AssertUnwindSafe(|| self.execute(memory, item)))
-                .unwrap_or_else(|_| Err(error(Kind::DriverError, "a host function panicked on the stream")));
+            let result = catch_unwind(AssertUnwindSafe(|| self.execute(memory, item))).unwrap_or_else(|_| {
+                Err(error(Kind::DeviceFault, "a host function panicked on the stream, which has stopped"))
+            });
             let mut state = self.state();
             state.finished += 1;
             if let Err(error) = result {

@@ -1,8 +1,8 @@
 //! All streams and graphs of a driver.
 
 use super::memory::Memory;
-use super::routes::Leg;
-use super::stream::{Item, Legs, Line, Work};
+use super::routes::{Aim, Leg};
+use super::stream::{Item, Line, Work};
 use crate::driver::{Graph, Ordinal, RecordId, Stream};
 use crate::error::{Error, Kind, Operation, Result};
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ struct Kept {
     device: Ordinal,
     work: Arc<[Work]>,
     /// Where later launches' recorded copies go.
-    legs: Legs,
+    aims: Vec<(RecordId, Aim)>,
 }
 
 impl Kept {
@@ -110,21 +110,21 @@ impl Lines {
         let line = self.find(stream)?;
         let (device, work) = (line.device, line.capture_end()?);
         let number = self.number();
-        let kept = Kept { device, work, legs: Arc::default() };
+        let kept = Kept { device, work, aims: Vec::new() };
         self.graphs.write().unwrap_or_else(PoisonError::into_inner).insert(number, kept);
         Ok(Graph(number))
     }
 
     /// Says where recorded copies of a graph go from now on.
-    pub(super) fn point(&self, graph: Graph, record: RecordId, leg: Leg) -> Result<()> {
+    pub(super) fn point(&self, graph: Graph, record: RecordId, aim: Aim) -> Result<()> {
         let mut graphs = self.graphs.write().unwrap_or_else(PoisonError::into_inner);
         let kept = graphs.get_mut(&graph.0).ok_or_else(no_graph)?;
         if !kept.records().any(|inside| inside == record) {
             let hint = "these copies were not recorded into this graph";
             return Err(Error::new(Kind::InvalidArgument, Operation::Copy, hint));
         }
-        let others = kept.legs.iter().filter(|(of, _)| *of != record).cloned();
-        kept.legs = others.chain([(record, leg)]).collect();
+        kept.aims.retain(|(of, _)| *of != record);
+        kept.aims.push((record, aim));
         Ok(())
     }
 
@@ -147,7 +147,9 @@ impl Lines {
             return Err(fail(Kind::InvalidArgument, "the graph was captured on another device")
                 .during(Operation::Launch));
         }
-        line.push_live(Item::Graph(kept.work, kept.legs)).map_err(|e| e.during(Operation::Launch))
+        let leg = |(of, aim): &(RecordId, Aim)| Some((*of, aim.leg()?));
+        let legs: Vec<(RecordId, Leg)> = kept.aims.iter().filter_map(leg).collect();
+        line.push_live(Item::Graph(kept.work, legs)).map_err(|e| e.during(Operation::Launch))
     }
 
     pub(super) fn destroy_graph(&self, graph: Graph) -> Result<()> {

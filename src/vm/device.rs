@@ -4,8 +4,10 @@ use super::access;
 use super::calls::{self, Calls};
 use super::cleanup::{Leftover, log_failure};
 use super::copy;
-use super::entries::{self, Entries, In, PlaceEntry, RemapEntry, RetireEntry};
+use super::entries::{self, In, PlaceEntry, RemapEntry, RetireEntry};
+use super::job::Done;
 use super::shared::Shared;
+use super::swap::swap;
 use super::{Allocation, Block, CallCounts, Found, Mark, Owner, Reservation};
 use crate::driver::{
     Access, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, MemoryInfo, NativeBlock, Ordinal,
@@ -211,7 +213,7 @@ impl Device {
     /// (a block would be mapped twice without aliasing). `StreamCapturing`. The driver's: then everything is as
     /// before, or, where that failed too, `RangeLost`.
     pub fn remap(&self, entries: &[RemapEntry], wait_for: &[Stream]) -> Result<RemapReport> {
-        self.remap_all(&mut &*entries, wait_for)
+        self.reported(|| entries::remap(&self.shared, &mut &*entries, wait_for))
     }
 
     /// The same for entries that name one reservation, which costs less. Afterwards each entry names what was mapped at
@@ -225,12 +227,16 @@ impl Device {
         entries: &mut [PlaceEntry],
         wait_for: &[Stream],
     ) -> Result<RemapReport> {
-        self.remap_all(&mut In { reservation, entries }, wait_for)
+        self.reported(|| {
+            let swapped = if wait_for.is_empty() { swap(&self.shared, reservation, entries) } else { None };
+            let general = || entries::remap(&self.shared, &mut In { reservation, entries }, wait_for);
+            swapped.unwrap_or_else(general)
+        })
     }
 
-    fn remap_all<'a>(&self, entries: &mut impl Entries<'a>, wait_for: &[Stream]) -> Result<RemapReport> {
+    fn reported(&self, remap: impl FnMut() -> Result<Done>) -> Result<RemapReport> {
         let (before, times) = (calls::thread_counts(), calls::thread_times());
-        let done = self.shared.with_room(|| entries::remap(&self.shared, entries, wait_for))?;
+        let done = self.shared.with_room(remap)?;
         let (after, now) = (calls::thread_counts(), calls::thread_times());
         self.shared.collect();
         Ok(RemapReport {

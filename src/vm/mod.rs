@@ -35,6 +35,7 @@ mod reservation;
 mod retire;
 mod shared;
 mod slab;
+mod swap;
 mod timeline;
 mod transaction;
 

@@ -27,6 +27,9 @@ impl Buffers for Step {
     fn block(&self, i: usize) -> Result<Arc<Block>> {
         Ok(Arc::clone(&self.blocks[i]))
     }
+    fn block_size(&self, i: usize, device: &Device) -> Result<Option<ByteSize>> {
+        Ok(self.blocks[i].size_on(device))
+    }
     fn epoch(&self) -> u64 {
         0
     }

@@ -10,7 +10,7 @@ use super::versioned::{Caller, Versioned, versioned};
 use crate::driver::{CreateOptions, NativeBlock};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::ByteSize;
-use crate::vm::Block;
+use crate::vm::{Block, Device};
 use std::ffi::c_int;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd};
 use std::sync::Arc;
@@ -213,6 +213,11 @@ impl Noun for BlockObject {
     fn table() -> &'static Table<Self> {
         &BLOCKS
     }
+
+    /// Its size in bytes and its device's number, neither ever 0.
+    fn facts(&self) -> [u64; 2] {
+        [self.block.size().get(), self.block.device_number()]
+    }
 }
 
 impl BlockObject {
@@ -232,6 +237,12 @@ impl BlockObject {
     /// True while a handle is good. Takes no lock.
     pub(super) fn is_live(block: *mut gvmm_block) -> bool {
         Self::table().is_live(handle::key(block))
+    }
+
+    /// The size of a block of `device`, as [`Noun::facts`] tell it. Takes no lock.
+    pub(super) fn size_on(block: *mut gvmm_block, device: &Device) -> Option<ByteSize> {
+        let [size, number] = handle::facts::<Self>(block)?;
+        (number == device.number() && size != 0).then_some(ByteSize(size))
     }
 
     /// Fails where the caller has it mapped.

@@ -25,6 +25,7 @@ mod settings;
 mod shadow;
 mod slot;
 mod step;
+mod table;
 mod threshold;
 
 pub use binding::{Binding, Options};

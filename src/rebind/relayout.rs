@@ -49,6 +49,9 @@ impl Engine {
         if let Some(old) = self.layout.replace(layout) {
             self.retire(old);
         }
+        if review.new_ids {
+            self.scratch.ids.accept();
+        }
         self.generation += 1;
         (self.windows, self.epoch, self.unsure) = (offer.windows, review.epoch, false);
         self.served.iter_mut().enumerate().for_each(|(i, served)| *served = buffers.get(i));

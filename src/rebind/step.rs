@@ -182,6 +182,9 @@ impl Engine {
             self.served[i as usize] = buffers.get(i as usize);
         }
         layout.accept_copies();
+        if review.new_ids {
+            self.scratch.ids.accept();
+        }
         (self.epoch, self.unsure) = (review.epoch, false);
     }
 

@@ -81,6 +81,11 @@ impl Device {
         self.shared.calls.ordinal()
     }
 
+    /// One of a kind in the process, and never 0.
+    pub fn number(&self) -> u64 {
+        self.shared.number
+    }
+
     /// What it is.
     pub fn info(&self) -> &DeviceInfo {
         &self.shared.info

@@ -133,3 +133,7 @@ impl<'a> Swaps<'a> {
         Done { skipped: 0, mapped: bytes, unmapped: bytes }
     }
 }
+
+#[cfg(test)]
+#[path = "swap_tests.rs"]
+mod tests;

@@ -4,7 +4,8 @@
 /// their caches are cold.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    /// The hash, and below it the number + 1; 0 where there is nothing. At most half are taken.
+    /// The hash, and below it the number + 1; 0 where there is nothing. At most a third is taken, so that
+    /// most are found at once.
     places: Vec<u64>,
 }
 
@@ -24,7 +25,7 @@ const fn number_of(place: u64) -> u32 {
 impl Table {
     /// Empties it and makes room for `count` numbers below 2^32 - 1.
     pub(super) fn start(&mut self, count: usize) {
-        let wanted = (count * 2).next_power_of_two().max(4);
+        let wanted = (count * 3).next_power_of_two().max(4);
         if self.places.len() < wanted {
             self.places = vec![0; wanted];
         } else {

@@ -71,6 +71,8 @@ pub(super) struct Tally {
 pub(super) struct Scratch {
     /// Slots to be looked at in this step.
     pub(super) suspects: Vec<u32>,
+    /// Those of them that are copied.
+    pub(super) copied: Vec<u32>,
     /// Windows that must hold another block, in order; once they do, what they held before.
     pub(super) moves: Vec<PlaceEntry>,
     /// The slots of those windows, and the blocks that they must hold.

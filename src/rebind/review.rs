@@ -50,6 +50,7 @@ impl Engine {
     pub(super) fn examine(&mut self, buffers: &impl Buffers, review: Review) -> Result<bool> {
         self.scratch.moves.clear();
         self.scratch.moved.clear();
+        self.scratch.copied.clear();
         let Self { device, slots, layout, scratch, unsure, .. } = self;
         let mut fits = layout.is_some();
         for &suspect in &scratch.suspects {
@@ -75,6 +76,7 @@ impl Engine {
                 Action::COPY => {
                     check_buffer(device, slot, buffers, i, &buffer)?;
                     needs_address(&buffer, i)?;
+                    scratch.copied.push(suspect);
                 }
                 _ => {
                     check_buffer(device, slot, buffers, i, &buffer)?;

@@ -105,18 +105,18 @@ impl Engine {
         Ok(StepReport { changed_slots: review.changed, ..report })
     }
 
-    /// Points the suspects at buffers: this step's, or those served.
+    /// Points the copies of suspects at buffers: this step's, or those served. What is baked stays where it is.
     fn point(&mut self, buffer: impl Fn(usize, &Buffer) -> Buffer) {
         let Some(layout) = &mut self.layout else { return };
-        for i in self.scratch.suspects.iter().map(|i| *i as usize) {
+        for i in self.scratch.copied.iter().map(|i| *i as usize) {
             layout.point(i, &self.slots[i], &buffer(i, &self.served[i]));
         }
     }
 
     /// Looks at what the copies would write, where that changed.
     fn check_copies(&mut self) -> Result<()> {
-        let suspects = self.scratch.suspects.iter().map(|i| *i as usize);
-        self.layout.as_mut().map_or(Ok(()), |layout| layout.check_copies(suspects))
+        let copied = self.scratch.copied.iter().map(|i| *i as usize);
+        self.layout.as_mut().map_or(Ok(()), |layout| layout.check_copies(copied))
     }
 
     /// Waits, remaps, copies in. Copying comes last, since it alone cannot be taken back.

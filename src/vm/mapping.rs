@@ -75,8 +75,10 @@ impl Mapping {
     /// A live mapping's place was given to another block of its size, which has `applied` as access; gives the old
     /// block.
     pub(crate) fn exchange(&mut self, ctx: Context<'_>, block: Arc<Block>, applied: List) -> Arc<Block> {
-        block.count_place(true);
-        self.block.count_place(false);
+        if !ctx.shared.shape.aliasing {
+            block.count_place(true);
+            self.block.count_place(false);
+        }
         ctx.count_caller(&block, true);
         ctx.count_caller(&self.block, false);
         if let Some(entry) = self.entry {

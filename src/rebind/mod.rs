@@ -16,6 +16,7 @@ mod engine;
 mod free_list;
 mod ids;
 mod layout;
+mod marks;
 mod overlap;
 mod plan;
 mod relayout;

@@ -73,9 +73,9 @@ pub unsafe extern "C" fn gvmm_block_create(
 /// handle stays the caller's, who keeps it until the block is destroyed and its last mapping is gone.
 /// Parameters: `device`; `native_handle`, the driver's; `size_bytes`, its size, a multiple of the
 /// granularity; `flags`, 0 or GVMM_BLOCK_OWNED; `out_block`, the handle.
-/// Statuses: INVALID_SIZE, INVALID_ARGUMENT (`flags`, or a native handle of 0), INVALID_HANDLE (the driver
-/// does not know the native handle, as far as it can tell: a vendor's may crash on a number that is none),
-/// UNSUPPORTED.
+/// Statuses: INVALID_SIZE, INVALID_ARGUMENT (`flags`, a native handle of 0, or with GVMM_BLOCK_OWNED one of
+/// the host driver that the library owns already), INVALID_HANDLE (the driver does not know the native
+/// handle, as far as it can tell: a vendor's may crash on a number that is none), UNSUPPORTED.
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_block_adopt(

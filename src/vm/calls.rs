@@ -309,6 +309,10 @@ impl Calls {
         Ok(launches)
     }
 
+    pub(crate) fn is_capturing(&self, stream: Stream) -> Result<bool> {
+        Self::timed(|| self.driver.is_capturing(self.ordinal, stream))
+    }
+
     pub(crate) fn timeline_create(&self) -> Result<TimelineId> {
         Self::timed(|| self.driver.timeline_create(self.ordinal))
     }

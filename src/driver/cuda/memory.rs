@@ -187,7 +187,7 @@ impl Core {
                 continue;
             }
             for (mapping, had) in before.iter().filter(|(mapping, _)| mapping.start() < run.start()) {
-                self.log("give access back", self.set_run(*mapping, had));
+                self.log_status("give access back", self.set_run(*mapping, had));
             }
             return Err(self.api.error(status, Operation::SetAccess));
         }

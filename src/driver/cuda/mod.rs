@@ -12,6 +12,8 @@ mod stream;
 mod timeline;
 
 use crate::driver::books::Books;
+use crate::driver::lines::Lines;
+use crate::driver::timelines::Timelines;
 use crate::driver::{
     Access, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, Graph, HostFunction,
     MemoryInfo, NativeBlock, Ordinal, Stream, Streams, TimelineId,
@@ -19,12 +21,11 @@ use crate::driver::{
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
 use api::Api;
-use context::Core;
+use context::{Context, Core};
 use device::Device;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
-use stream::Lines;
-use timeline::Timelines;
+use std::sync::Arc;
 
 /// NVIDIA's driver. Calls that need a context use the device's primary one and leave the caller's current
 /// context as it was.
@@ -32,7 +33,7 @@ use timeline::Timelines;
 pub struct CudaDriver {
     core: Core,
     books: Books,
-    timelines: Timelines,
+    timelines: Timelines<Arc<Context>>,
     lines: Lines,
 }
 

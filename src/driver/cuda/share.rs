@@ -42,7 +42,7 @@ impl Core {
         let status = self.api.import_handle(&mut handle, number, POSIX_FD);
         self.api.check(status, Operation::Share).map_err(|e| not_a_block(e).of(size))?;
         if let Err(error) = self.probe(device, handle, size, Operation::Share) {
-            self.log("release an imported block", self.api.release(handle));
+            self.log_status("release an imported block", self.api.release(handle));
             return Err(error);
         }
         books.add_block(handle, Block { size, device, references: 1, exportable: true });
@@ -106,9 +106,9 @@ impl Core {
         self.api.check(self.api.address_reserve(&mut at, size.get(), 0, 0, 0), operation)?;
         let mapped = self.api.map(at, size.get(), 0, handle, 0);
         if mapped == SUCCESS {
-            self.log("unmap a probed block", self.api.unmap(at, size.get()));
+            self.log_status("unmap a probed block", self.api.unmap(at, size.get()));
         }
-        self.log("free a probe's range", self.api.address_free(at, size.get()));
+        self.log_status("free a probe's range", self.api.address_free(at, size.get()));
         match mapped {
             SUCCESS => Ok(()),
             1 | 801 => Err(wrong_size()),

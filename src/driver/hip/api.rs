@@ -172,7 +172,7 @@ impl Properties {
 }
 
 table! {
-    missing NOT_FOUND;
+    answers Status; missing NOT_FOUND;
     required {
         init = c"hipInit" (flags: u32);
         device_count = c"hipGetDeviceCount" (count: &mut i32);

@@ -15,7 +15,9 @@
 //! release, then free; nobody waits for running work but us.
 
 mod books;
+mod codes;
 pub mod cuda;
+mod delegate;
 pub mod hip;
 pub mod host;
 pub mod level_zero;
@@ -23,6 +25,7 @@ pub mod library;
 mod lines;
 mod open;
 pub mod quirks;
+mod structs;
 mod table;
 pub mod testing;
 mod tiles;

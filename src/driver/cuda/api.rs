@@ -6,6 +6,7 @@
 
 use crate::driver::library::{Library, Places, intern};
 use crate::driver::lines::HostFn;
+use crate::driver::structs::{AccessDesc, AllocationProp, Location};
 use crate::driver::table::table;
 use crate::error::{Error, Kind, Operation};
 use std::ffi::{c_char, c_void};
@@ -40,67 +41,6 @@ pub(super) mod Attribute {
     pub(in super::super) const RDMA_WITH_VIRTUAL_MEMORY: i32 = 110;
     pub(in super::super) const STREAM_VALUES_64: i32 = 122;
 }
-
-/// `CUmemLocation`.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-#[repr(C)]
-pub(super) struct Location {
-    /// 1 for a device.
-    pub(super) kind: i32,
-    /// The device's ordinal.
-    pub(super) id: i32,
-}
-
-/// `CUmemAccessDesc`.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-#[repr(C)]
-pub(super) struct AccessDesc {
-    pub(super) location: Location,
-    /// 0, 1 or 3.
-    pub(super) flags: i32,
-}
-
-/// `CUmemAllocationProp`.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-#[repr(C)]
-pub(super) struct AllocationProp {
-    /// 1 for pinned.
-    pub(super) kind: i32,
-    /// Handle types that it may be exported as: 0 none, 1 a file descriptor.
-    pub(super) handle_types: i32,
-    pub(super) location: Location,
-    /// Windows only.
-    pub(super) meta_data: u64,
-    pub(super) compression: u8,
-    pub(super) rdma: u8,
-    pub(super) usage: u16,
-    pub(super) reserved: [u8; 4],
-}
-
-impl AllocationProp {
-    /// Pinned memory of `device`, exportable as a file descriptor and open to others on the bus or not.
-    pub(super) fn pinned(device: i32, exportable: bool, rdma: bool) -> Self {
-        let (handle_types, rdma) = (if exportable { POSIX_FD } else { 0 }, u8::from(rdma));
-        let location = Location { kind: ON_DEVICE, id: device };
-        Self { kind: PINNED, handle_types, location, rdma, ..Self::default() }
-    }
-}
-
-/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
-pub(super) const POSIX_FD: i32 = 1;
-/// `CU_MEM_LOCATION_TYPE_DEVICE`.
-pub(super) const ON_DEVICE: i32 = 1;
-/// `CU_MEM_ALLOCATION_TYPE_PINNED`.
-pub(super) const PINNED: i32 = 1;
-
-const _: () = {
-    assert!(size_of::<Location>() == 8 && size_of::<AccessDesc>() == 12);
-    assert!(std::mem::offset_of!(AccessDesc, flags) == 8);
-    assert!(size_of::<AllocationProp>() == 32 && align_of::<AllocationProp>() == 8);
-    assert!(std::mem::offset_of!(AllocationProp, location) == 8);
-    assert!(std::mem::offset_of!(AllocationProp, meta_data) == 16);
-    assert!(std::mem::offset_of!(AllocationProp, rdma) == 25);
-};
 
 table! {
     answers Status; missing NOT_FOUND;

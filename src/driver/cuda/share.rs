@@ -1,9 +1,10 @@
 //! Blocks that go to other processes, come from them, or come from a framework in this one.
 #![allow(unsafe_code, reason = "the driver gives a file descriptor as a number")]
 
-use super::api::{AllocationProp, ON_DEVICE, PINNED, POSIX_FD, SUCCESS};
+use super::api::SUCCESS;
 use super::context::Core;
 use crate::driver::books::{Block, Books};
+use crate::driver::structs::{AllocationProp, ON_DEVICE, PINNED, POSIX_FD};
 use crate::driver::{NativeBlock, Ordinal};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::ByteSize;

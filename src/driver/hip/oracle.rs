@@ -5,7 +5,8 @@
 //! 7.x) in our own tests, anywhere. The properties struct is compared with the second only: the first has the layout
 //! of before 6.0.
 
-use super::api::{AccessDesc, AllocationProp, Attribute, Location, SIGNATURES};
+use super::api::{Attribute, SIGNATURES};
+use crate::driver::structs::{AccessDesc, AllocationProp, Location};
 use std::ffi::CStr;
 use std::mem::offset_of;
 
@@ -174,7 +175,10 @@ mod newer {
             attribute(Attribute::STREAM_VALUES),
             hip::hipDeviceAttribute_t_hipDeviceAttributeCanUseStreamWaitValue
         );
-        assert_eq!(attribute(super::super::api::ON_HOST), hip::hipMemLocationType_hipMemLocationTypeHost);
+        assert_eq!(
+            attribute(crate::driver::structs::ON_HOST),
+            hip::hipMemLocationType_hipMemLocationTypeHost
+        );
         assert_eq!(attribute(super::super::api::BY_ADDRESS), hip::hipMemcpyKind_hipMemcpyDefault);
         assert_eq!(super::super::api::NON_BLOCKING, hip::hipStreamNonBlocking);
         assert_eq!(super::super::api::NO_TIMING, hip::hipEventDisableTiming);

@@ -24,6 +24,8 @@ pub mod level_zero;
 pub mod library;
 mod lines;
 mod open;
+#[cfg(any(test, feature = "hip-runtime-sys"))]
+mod oracle;
 pub mod quirks;
 mod structs;
 mod table;

@@ -17,7 +17,7 @@ macro_rules! table {
         /// Each function's name, and the sizes of what it takes, for comparison with the vendor's own declarations.
         #[cfg(any(test, feature = "hip-runtime-sys"))]
         #[allow(dead_code, clippy::allow_attributes, reason = "not every table has an oracle")]
-        pub(super) const SIGNATURES: &[(&std::ffi::CStr, &[usize])] = &[
+        pub(super) const SIGNATURES: &[$crate::driver::oracle::Signature] = &[
             $(($symbol, &[$(size_of::<$type>()),*]),)*
             $(($osymbol, &[$(size_of::<$otype>()),*]),)*
         ];

@@ -14,7 +14,7 @@ const MISMATCH: &str = "the driver library does not fit the kernel module: reboo
 const CAPTURE: &str = "a stream is being captured: do this outside of the capture";
 
 /// What each known number means. Where a kind depends on the operation, `kind_of` says so.
-const ROWS: &[Row<Status>] = &[
+pub(super) const ROWS: &[Row<Status>] = &[
     Row(1, "CUDA_ERROR_INVALID_VALUE", Kind::InvalidArgument, ""),
     Row(2, "CUDA_ERROR_OUT_OF_MEMORY", Kind::OutOfDeviceMemory, ""),
     Row(3, "CUDA_ERROR_NOT_INITIALIZED", Kind::DriverError, "the process may be a child made by fork"),

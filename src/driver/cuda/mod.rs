@@ -7,6 +7,8 @@ mod copy;
 mod device;
 mod error;
 mod memory;
+#[cfg(test)]
+mod oracle;
 mod share;
 mod stream;
 mod timeline;

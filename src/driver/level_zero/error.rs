@@ -10,7 +10,7 @@ const LACKS: &str = "this driver lacks the function";
 const STARTED: &str = "the driver is not initialised: the process may be a child made by fork";
 
 /// What each known number means. Where a kind depends on the operation, `kind_of` says so.
-const ROWS: &[Row<Status>] = &[
+pub(super) const ROWS: &[Row<Status>] = &[
     Row(1, "ZE_RESULT_NOT_READY", Kind::Busy, ""),
     Row(0x7000_0001, "ZE_RESULT_ERROR_DEVICE_LOST", Kind::DeviceLost, LOST),
     Row(0x7000_0002, "ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY", Kind::OutOfHostMemory, ""),

@@ -11,7 +11,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 
 # Test programs that use a GPU; of those that are about fakes too, the tests that name the GPU.
-tests="cuda hip_on_cuda"
+tests="cuda cuda_faults hip_on_cuda"
 
 if [ "${1:-}" = --pack ]; then
     folder=${2:-.gpu}
@@ -81,7 +81,8 @@ for program in "$folder"/*; do
     name=$(basename "$program")
     case $name in
         lib*) ;;
-        test_hip_on_cuda) run "$name" "$program" --nocapture --test-threads 1 on_the_gpu ;;
+        test_cuda_faults|test_hip_on_cuda)
+            run "$name" "$program" --nocapture --test-threads 1 on_the_gpu ;;
         bench_*|cuda_graph) run "$name" "$program" ;;
         gvmm) run info "$program" info
               run info_json "$program" info --json

@@ -368,6 +368,8 @@ API R cuDevicePrimaryCtxRelease_v2(int d) {
     primaries[d].refs--;
     return OK;
 }
+/* The owner destroys what is in it; whoever retained it still has to release it. */
+API R cuDevicePrimaryCtxReset_v2(int d) { ENTER(); primaries[d].dead = 1; return OK; }
 API R cuCtxCreate_v2(Ctx **out, unsigned flags, int d) {
     ENTER();
     (void)flags;

@@ -107,7 +107,7 @@ fn kind_of(kind: Kind, code: Status, operation: Operation) -> Kind {
             | Operation::Launch,
         ) => Kind::InvalidStream,
         (304, Operation::Share | Operation::Create) if no_descriptor_left() => Kind::OutOfFileDescriptors,
-        (2 | 999, Operation::Share) if no_descriptor_left() => Kind::OutOfFileDescriptors,
+        (1 | 2 | 999, Operation::Share) if no_descriptor_left() => Kind::OutOfFileDescriptors,
         _ => kind,
     }
 }

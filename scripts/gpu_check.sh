@@ -11,7 +11,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 
 # Test programs that use a GPU; of those that are about fakes too, the tests that name the GPU.
-tests="cuda cuda_faults hip_on_cuda"
+tests="cuda cuda_faults hip_on_cuda rollback model"
 
 if [ "${1:-}" = --pack ]; then
     folder=${2:-.gpu}
@@ -92,6 +92,11 @@ for program in "$folder"/*; do
               if [ "$(nvidia-smi -L 2>/dev/null | wc -l)" -gt 1 ]; then
                   for threshold in off 65536 auto; do steps "$program" llama_donate $threshold --peers 1; done
               fi ;;
+        test_rollback|test_model) # On CUDA's driver, and on HIP's through the library that stands on CUDA.
+            for driver in cuda hip; do
+                GVMM_HIP_LIBRARY=$folder/libhip_on_cuda.so GVMM_TEST_DRIVER=$driver \
+                    run "${name}_$driver" "$program" --nocapture --test-threads 1 --skip on_the_fakes --skip without_ --skip whole_only
+            done ;;
         *) run "$name" "$program" --nocapture --test-threads 1
            if command -v compute-sanitizer >/dev/null && [ "$name" = test_cuda ]; then
                run "${name}_sanitized" compute-sanitizer --error-exitcode 9 "$program" --nocapture \

@@ -37,6 +37,11 @@ struct Scenario {
     or_after: bool,
 }
 
+/// Device 0 with all access, and a peer; on one device, the peer's mode for device 0 instead.
+fn with_peer(world: &World, peer: Access) -> Vec<Access> {
+    if world.driver.device_count() > 1 { vec![RW, peer] } else { vec![Access { mode: peer.mode, ..RW }] }
+}
+
 fn remap(world: &World, places: &[(usize, u64, Option<usize>)]) -> Result<()> {
     let entries: Vec<RemapEntry> = places.iter().map(|&(r, at, block)| world.entry(r, at, block)).collect();
     world.device.remap(&entries, &[world.stream]).map(|_| ())
@@ -72,7 +77,7 @@ fn fill_and_retire(world: &World) -> Result<()> {
 
 fn fill_and_override(world: &World) -> Result<()> {
     fill(world)?;
-    world.reservation(0).set_access(world.granules(1), world.granules(1), &world.list(&[RW, PEER]))
+    world.reservation(0).set_access(world.granules(1), world.granules(1), &with_peer(world, PEER))
 }
 
 const SCENARIOS: [Scenario; 12] = [
@@ -81,7 +86,7 @@ const SCENARIOS: [Scenario; 12] = [
         setup: fill,
         act: |world| {
             let reservation =
-                world.device.reserve(world.granules(4), None, &world.list(&[RW, PEER]), Owner::Caller)?;
+                world.device.reserve(world.granules(4), None, &with_peer(world, PEER), Owner::Caller)?;
             reservation.map(world.granules(1), &world.block(8))?;
             reservation.set_access(ByteSize::ZERO, world.granules(4), &[RW])?;
             world.keep(reservation);
@@ -160,10 +165,7 @@ const SCENARIOS: [Scenario; 12] = [
         setup: fill_and_override,
         act: |world| {
             let peer_writes = Access { mode: AccessMode::READ_WRITE, ..PEER };
-            let reads = Access { mode: AccessMode::READ, ..RW };
-            // On one device, something that is not there yet all the same.
-            let list = if world.driver.device_count() > 1 { vec![RW, peer_writes] } else { vec![reads] };
-            world.reservation(0).set_access(ByteSize::ZERO, world.granules(3), &list)
+            world.reservation(0).set_access(ByteSize::ZERO, world.granules(3), &with_peer(world, peer_writes))
         },
         ranged: true,
         or_after: false,
@@ -186,7 +188,7 @@ const SCENARIOS: [Scenario; 12] = [
         name: "set access on the whole",
         setup: fill,
         act: |world| {
-            world.reservation(0).set_access(ByteSize::ZERO, world.granules(16), &world.list(&[RW, PEER]))
+            world.reservation(0).set_access(ByteSize::ZERO, world.granules(16), &with_peer(world, PEER))
         },
         ranged: false,
         or_after: false,

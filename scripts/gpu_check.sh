@@ -54,7 +54,7 @@ run() {
     timeout "${LIMIT:-240}" "$@" >"$log" 2>&1 || { state="FAILED ($?)"; failed=1; }
     # Conformance checks that are skipped are counted here and named in the log.
     grep -av '^skipped: .*: \|^$' "$log" | tail -n 60
-    rows+=("| $name | $state | $(grep -ac '^test .*ok$' "$log") | $(grep -ac '^skipped: ' "$log") | $((SECONDS - start)) s |")
+    rows+=("| $name | $state | $(sed -n 's/^test result: .* \([0-9]*\) passed.*/\1/p' "$log" | tail -1 | grep . || echo 0) | $(grep -ac '^skipped: ' "$log") | $((SECONDS - start)) s |")
 }
 
 # One number of a report, which has a key a line.

@@ -108,6 +108,22 @@ macro_rules! driver_calls {
             self.core.check_native(&self.books, device, block, size)
         }
 
+        fn read(&self, device: Ordinal, from: DevicePtr, bytes: &mut [u8]) -> Result<()> {
+            self.core.read(device, from, bytes)
+        }
+
+        fn write(&self, device: Ordinal, to: DevicePtr, bytes: &[u8]) -> Result<()> {
+            self.core.write(device, to, bytes)
+        }
+
+        fn access_at(&self, device: Ordinal, address: DevicePtr) -> Result<AccessMode> {
+            self.core.access_at(device, address)
+        }
+
+        fn locate(&self, context: u64, device: u64) -> Result<Ordinal> {
+            self.core.locate(context, device)
+        }
+
         fn streams(&self) -> &dyn Streams {
             self
         }

@@ -1,5 +1,8 @@
 //! The structs of virtual memory, which are the same byte for byte in CUDA and HIP.
 
+use crate::driver::AccessMode;
+use crate::error::{Error, Kind, Operation, Result};
+
 /// `CUmemLocation`, `hipMemLocation`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(C)]
@@ -51,6 +54,13 @@ impl AllocationProp {
         let handle_types = if exportable { POSIX_FD } else { 0 };
         Self { kind: PINNED, handle_types, location: Location::device(device), ..Self::default() }
     }
+}
+
+/// The mode that the driver says by `flags`.
+pub(in crate::driver) fn access_mode(flags: u64) -> Result<AccessMode> {
+    let hint = "the driver gave an access mode that is not known";
+    let odd = || Error::new(Kind::DriverError, Operation::Query, hint);
+    u32::try_from(flags).map(AccessMode).ok().filter(|mode| mode.is_known()).ok_or_else(odd)
 }
 
 /// A handle type: a file descriptor.

@@ -7,15 +7,12 @@ mod cuda_common;
 #[path = "../hip_common/mod.rs"]
 mod hip_common;
 
-use cuda_common::Native;
 use gvmm::config::HostConfig;
 use gvmm::driver::cuda::CudaDriver;
 use gvmm::driver::hip::HipDriver;
 use gvmm::driver::host::HostDriver;
 use gvmm::driver::{Access, Driver, Ordinal};
-use gvmm::units::DevicePtr;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use gvmm::error::Error;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
@@ -40,76 +37,27 @@ pub fn only_there(lines: &[Access], devices: u32) -> Vec<Access> {
     if there.is_empty() { vec![Access { device: Ordinal(0), ..lines[0] }] } else { there }
 }
 
-/// How the bytes of a driver's memory are reached.
-enum Bytes {
-    /// It is this process's own.
-    Own(File),
-    /// By the vendor's copies.
-    Cuda(Native),
-    Hip(hip_common::Fake),
-}
-
-/// A driver, and its memory's bytes.
-pub struct Backing {
-    pub driver: Arc<dyn Driver>,
-    bytes: Arc<Bytes>,
-}
-
 /// One for the process: opening it is slow, and closing it ends its context.
-fn vendor(name: &str) -> (Arc<dyn Driver>, Arc<Bytes>) {
-    static OPENED: OnceLock<(Arc<dyn Driver>, Arc<Bytes>)> = OnceLock::new();
+fn vendor(name: &str) -> Arc<dyn Driver> {
+    static OPENED: OnceLock<Arc<dyn Driver>> = OnceLock::new();
     let library = |variable: &str| std::env::var_os(variable).map(PathBuf::from);
-    let open = || match name {
-        "cuda" => {
-            let driver = CudaDriver::open(library("GVMM_CUDA_LIBRARY").as_deref());
-            let driver = driver.expect("the driver that was asked for");
-            let native = Native::open(driver.library());
-            (Arc::new(driver) as Arc<dyn Driver>, Arc::new(Bytes::Cuda(native)))
+    let open = || -> Result<Arc<dyn Driver>, Error> {
+        match name {
+            "cuda" => Ok(Arc::new(CudaDriver::open(library("GVMM_CUDA_LIBRARY").as_deref())?)),
+            "hip" => Ok(Arc::new(HipDriver::open(library("GVMM_HIP_LIBRARY").as_deref(), &[])?)),
+            other => panic!("GVMM_TEST_DRIVER={other}: host, cuda or hip"),
         }
-        "hip" => {
-            let driver = HipDriver::open(library("GVMM_HIP_LIBRARY").as_deref(), &[]);
-            let driver = driver.expect("the driver that was asked for");
-            let native = hip_common::Fake::over(driver.library().to_owned());
-            (Arc::new(driver) as Arc<dyn Driver>, Arc::new(Bytes::Hip(native)))
-        }
-        other => panic!("GVMM_TEST_DRIVER={other}: host, cuda or hip"),
     };
-    OPENED.get_or_init(open).clone()
+    OPENED.get_or_init(|| open().expect("the driver that was asked for")).clone()
 }
 
-impl Backing {
-    pub fn new(config: HostConfig) -> Self {
-        if is_host() {
-            let driver = Arc::new(HostDriver::new(config, None).expect("a host driver"));
-            let memory = File::options().read(true).write(true).open("/proc/self/mem");
-            return Self { driver, bytes: Arc::new(Bytes::Own(memory.expect("our own memory"))) };
-        }
-        assert!(config.caps_off.is_empty() && config.memory == 0, "only the host driver can be shaped");
-        let (driver, bytes) = vendor(&wanted());
-        Self { driver, bytes }
+/// The driver to play on.
+pub fn driver(config: HostConfig) -> Arc<dyn Driver> {
+    if is_host() {
+        return Arc::new(HostDriver::new(config, None).expect("a host driver"));
     }
-
-    /// Writes to plain memory of device 0.
-    pub fn write(&self, to: DevicePtr, bytes: &[u8]) {
-        match &*self.bytes {
-            Bytes::Own(memory) => memory.write_all_at(bytes, to.get()).expect("written"),
-            Bytes::Cuda(native) => native.write(0, to, bytes),
-            Bytes::Hip(native) => native.write(Ordinal(0), to, bytes),
-        }
-    }
-
-    /// Reads plain memory of device 0.
-    pub fn read(&self, from: DevicePtr, size: usize) -> Vec<u8> {
-        match &*self.bytes {
-            Bytes::Own(memory) => {
-                let mut bytes = vec![0; size];
-                memory.read_exact_at(&mut bytes, from.get()).expect("read");
-                bytes
-            }
-            Bytes::Cuda(native) => native.read(0, from, size),
-            Bytes::Hip(native) => native.read(Ordinal(0), from, size),
-        }
-    }
+    assert!(config.caps_off.is_empty() && config.memory == 0, "only the host driver can be shaped");
+    vendor(&wanted())
 }
 
 /// Runs this test program again, on the fake libraries that count breaches of the vendors' rules.

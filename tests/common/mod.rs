@@ -5,7 +5,6 @@
 
 pub mod drivers;
 
-use drivers::Backing;
 use gvmm::config::HostConfig;
 use gvmm::driver::testing::{Fault, Trace};
 use gvmm::driver::{Access, CopySlice, CreateOptions, Driver, Ordinal, Stream};
@@ -53,7 +52,6 @@ pub struct World {
     pub reservations: Vec<Option<Arc<Reservation>>>,
     kept: Mutex<Vec<Box<dyn Any + Send>>>,
     staging: DevicePtr,
-    backing: Backing,
 }
 
 /// What is written at both ends of block `i`.
@@ -71,15 +69,14 @@ impl World {
     pub fn with_memory(off: &[&str], memory: u64) -> Self {
         let caps_off = off.iter().map(|name| (*name).to_owned()).collect();
         let config = HostConfig { devices: 2, caps_off, memory, ..HostConfig::default() };
-        let backing = Backing::new(config);
-        let driver = backing.driver.clone();
+        let driver = drivers::driver(config);
         let trace = Arc::new(Trace::new(driver.clone()));
         let fault = Arc::new(Fault::new(Arc::<Trace>::clone(&trace)));
         let device = Device::open(Arc::<Fault>::clone(&fault), Ordinal(0)).expect("a device");
         let stream = driver.streams().create(Ordinal(0)).expect("a stream");
         let staging = driver.allocate(Ordinal(0), ByteSize(8 * STAGED as u64)).expect("staging memory");
         let (blocks, ids, reservations, kept) = (Vec::new(), Vec::new(), Vec::new(), Mutex::default());
-        Self { driver, trace, fault, device, stream, blocks, ids, reservations, kept, staging, backing }
+        Self { driver, trace, fault, device, stream, blocks, ids, reservations, kept, staging }
     }
 
     /// Blocks 0..=9 of one granule, 10 and 11 of two, all with contents; reservations 0 and 1 of 16 granules.
@@ -190,7 +187,7 @@ impl World {
     /// Writes words by a copy on the stream.
     fn poke(&self, words: &[(DevicePtr, u64)]) {
         let bytes: Vec<u8> = words.iter().flat_map(|(_, word)| word.to_ne_bytes()).collect();
-        self.backing.write(self.staging, &bytes);
+        self.driver.write(Ordinal(0), self.staging, &bytes).expect("written");
         let slice = |(i, (dst, _)): (usize, &(DevicePtr, u64))| CopySlice {
             dst: *dst,
             src: self.staged(i),
@@ -206,7 +203,8 @@ impl World {
             let slice =
                 |(i, src): (usize, &DevicePtr)| CopySlice { dst: self.staged(i), src: *src, bytes: 8 };
             self.copy(&at.iter().enumerate().map(slice).collect::<Vec<_>>());
-            let bytes = self.backing.read(self.staging, 8 * at.len());
+            let mut bytes = vec![0; 8 * at.len()];
+            self.driver.read(Ordinal(0), self.staging, &mut bytes).expect("read");
             words.extend(bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)));
         }
         words

@@ -12,14 +12,15 @@ mod oracle;
 mod share;
 mod stream;
 mod timeline;
+mod touch;
 
 use crate::driver::books::Books;
 use crate::driver::delegate::{check_range, driver_calls, stream_calls};
 use crate::driver::lines::Lines;
 use crate::driver::timelines::Timelines;
 use crate::driver::{
-    Access, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, Graph, HostFunction,
-    MemoryInfo, NativeBlock, Ordinal, Stream, Streams, TimelineId,
+    Access, AccessMode, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, Graph,
+    HostFunction, MemoryInfo, NativeBlock, Ordinal, Stream, Streams, TimelineId,
 };
 use crate::error::{Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
@@ -83,6 +84,9 @@ impl CudaDriver {
 
     fn capabilities(&self, device: &Device) -> Result<Capabilities> {
         let mut all = Capabilities::HOST_FUNCTIONS.with(Capabilities::NULL_STREAM);
+        if device.stream_values {
+            all = all.with(Capabilities::EARLY_WAITS);
+        }
         if device.virtual_memory {
             let access = Capabilities::DEVICE_ACCESS.with(Capabilities::RANGE_ACCESS);
             let access = access.with(Capabilities::JOINED_ACCESS);

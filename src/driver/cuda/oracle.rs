@@ -20,7 +20,7 @@ compare! { cuda:
         cuGetErrorName cuCtxGetId;
     of3 cuDeviceGetName cuDeviceGetAttribute cuDeviceCanAccessPeer cuMemHostAlloc cuMemHostGetDevicePointer_v2
         cuMemGetAllocationGranularity cuMemImportFromShareableHandle cuStreamWaitEvent cuModuleGetFunction
-        cuLaunchHostFunc cuMemGetAccess cuGraphInstantiateWithFlags;
+        cuLaunchHostFunc cuMemcpyDtoH_v2 cuMemcpyHtoD_v2 cuMemGetAccess cuGraphInstantiateWithFlags;
     of4 cuMemCreate cuMemSetAccess cuMemExportToShareableHandle cuMemcpyAsync cuStreamWriteValue64_v2
         cuStreamWaitValue64_v2;
     of5 cuMemAddressReserve cuMemMap;

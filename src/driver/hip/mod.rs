@@ -17,6 +17,7 @@ mod selftest;
 mod share;
 mod stream;
 mod timeline;
+mod touch;
 
 pub use selftest::{SelfTest, Verdict};
 
@@ -26,8 +27,8 @@ use crate::driver::lines::Lines;
 use crate::driver::quirks::{Care, Quirk};
 use crate::driver::timelines::Timelines;
 use crate::driver::{
-    Access, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, Graph, HostFunction,
-    MemoryInfo, NativeBlock, Ordinal, Stream, Streams, TimelineId,
+    Access, AccessMode, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, Graph,
+    HostFunction, MemoryInfo, NativeBlock, Ordinal, Stream, Streams, TimelineId,
 };
 use crate::error::{Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
@@ -147,6 +148,9 @@ impl HipDriver {
 
     fn capabilities(&self, device: &Device) -> Result<Capabilities> {
         let mut all = Capabilities::HOST_FUNCTIONS.with(Capabilities::NULL_STREAM);
+        if device.stream_values {
+            all = all.with(Capabilities::EARLY_WAITS);
+        }
         let fresh = self.core.examine(device.ordinal)?.fresh;
         if device.virtual_memory && fresh {
             let access = Capabilities::DEVICE_ACCESS.with(Capabilities::RANGE_ACCESS);

@@ -144,6 +144,7 @@ fn structs(program: &mut Program) {
         DeviceAllocDesc ze_device_mem_alloc_desc_t ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC {
             flags flags, ordinal ordinal,
         }
+        HostAllocDesc ze_host_mem_alloc_desc_t ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC { flags flags, }
         RelaxedLimits ze_relaxed_allocation_limits_exp_desc_t
             ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC { flags flags, }
         AllocationProperties ze_memory_allocation_properties_t ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES {

@@ -167,7 +167,148 @@ macro_rules! stream_calls {
     };
 }
 
-pub(in crate::driver) use {driver_calls, stream_calls};
+/// The calls of `Runtime` that only hand on.
+macro_rules! runtime_calls {
+    () => {
+        fn captures(&self, stream: Stream, operation: Operation) -> Result<bool> {
+            let mut status = 0;
+            self.api.check(self.api.stream_is_capturing(stream.0, &mut status), operation)?;
+            Ok(status != 0)
+        }
+
+        fn log(&self, what: &str, result: Result<()>) {
+            if let Err(error) = result {
+                log::warn!("could not {what}: {error}");
+            }
+        }
+
+        fn stream_create(&self) -> Result<u64> {
+            let mut stream = 0;
+            self.api.check(self.api.stream_create(&mut stream, NON_BLOCKING), Operation::Stream)?;
+            Ok(stream)
+        }
+
+        fn stream_destroy(&self, stream: u64) -> Result<()> {
+            self.api.check(self.api.stream_destroy(stream), Operation::Stream)
+        }
+
+        fn stream_synchronize(&self, stream: u64) -> Result<()> {
+            self.api.check(self.api.stream_synchronize(stream), Operation::Stream)
+        }
+
+        fn host_function(&self, stream: u64, function: HostFn, data: u64) -> Result<()> {
+            self.api.check(self.api.launch_host(stream, function, data), Operation::Stream)
+        }
+
+        fn capture_begin(&self, stream: u64) -> Result<()> {
+            self.api.check(self.api.capture_begin(stream, RELAXED), Operation::Capture)
+        }
+
+        fn capture_end(&self, stream: u64) -> Result<u64> {
+            let mut graph = 0;
+            self.api.check(self.api.capture_end(stream, &mut graph), Operation::Capture)?;
+            Ok(graph)
+        }
+
+        fn graph_launch(&self, exec: u64, stream: u64) -> Result<()> {
+            self.api.check(self.api.graph_launch(exec, stream), Operation::Launch)
+        }
+
+        fn exec_destroy(&self, exec: u64) -> Result<()> {
+            self.api.check(self.api.graph_exec_destroy(exec), Operation::Destroy)
+        }
+
+        fn graph_destroy(&self, graph: u64) -> Result<()> {
+            self.api.check(self.api.graph_destroy(graph), Operation::Destroy)
+        }
+    };
+}
+
+/// The calls of `Clock` that are the same.
+macro_rules! clock_calls {
+    () => {
+        fn has_values(&self, device: Ordinal) -> Result<bool> {
+            self.device(device, Operation::Timeline).map(|found| found.stream_values)
+        }
+
+        fn pinned(&self, bytes: u64) -> Result<(u64, u64)> {
+            let (mut host, mut address) = (0, 0);
+            let status = self.api.host_alloc(&mut host, bytes, PINNED_HOST);
+            self.api.check(status, Operation::Timeline).map_err(|e| match e.kind {
+                Kind::OutOfDeviceMemory => Error { kind: Kind::OutOfHostMemory, ..e },
+                _ => e,
+            })?;
+            let status = self.api.host_device_pointer(&mut address, host, 0);
+            self.api.check(status, Operation::Timeline).inspect_err(|_| {
+                self.log_status("free pinned memory", self.api.host_free(host));
+            })?;
+            Ok((host, address))
+        }
+
+        fn pinned_free(&self, host: u64) -> Result<()> {
+            self.api.check(self.api.host_free(host), Operation::Destroy)
+        }
+
+        fn write_value(&self, stream: u64, address: u64, value: u64) -> Result<()> {
+            self.api.check(self.api.stream_write_value(stream, address, value, 0), Operation::Timeline)
+        }
+
+        fn event(&self, stream: u64) -> Result<u64> {
+            let mut event = 0;
+            self.api.check(self.api.event_create(&mut event, NO_TIMING), Operation::Timeline)?;
+            self.api.check(self.api.event_record(event, stream), Operation::Timeline).inspect_err(|_| {
+                self.event_destroy(event);
+            })?;
+            Ok(event)
+        }
+
+        fn event_passed(&self, event: u64) -> Result<bool> {
+            match self.api.event_query(event) {
+                SUCCESS => Ok(true),
+                NOT_READY => Ok(false),
+                status => Err(self.api.error(status, Operation::Timeline)),
+            }
+        }
+
+        fn event_wait(&self, stream: u64, event: u64) -> Result<()> {
+            self.api.check(self.api.stream_wait_event(stream, event, 0), Operation::Timeline)
+        }
+
+        fn event_destroy(&self, event: u64) {
+            self.log_status("destroy an event", self.api.event_destroy(event));
+        }
+    };
+}
+
+/// What a vendor's table of functions says of its numbers, by `ROWS` and `kind_of`.
+macro_rules! error_calls {
+    () => {
+        impl Api {
+            /// The failure that `status` stands for.
+            pub(super) fn error(&self, status: Status, operation: Operation) -> Error {
+                failure(ROWS, status, operation, kind_of, |status| self.name_of(status))
+            }
+
+            /// `Ok` for success, else the failure.
+            pub(super) fn check(&self, status: Status, operation: Operation) -> Result<()> {
+                if status == SUCCESS { Ok(()) } else { Err(self.error(status, operation)) }
+            }
+
+            /// The driver's own name for a number that is not in the table, or "".
+            fn name_of(&self, status: Status) -> &'static str {
+                let mut name: *const c_char = std::ptr::null();
+                if self.error_name(status, &mut name) != SUCCESS || name.is_null() {
+                    return "";
+                }
+                // SAFETY: on success the driver points to a text that ends in a zero byte.
+                let name = unsafe { CStr::from_ptr(name) };
+                intern(&name.to_string_lossy())
+            }
+        }
+    };
+}
+
+pub(in crate::driver) use {clock_calls, driver_calls, error_calls, runtime_calls, stream_calls};
 
 /// Refuses a range that is not made of whole granules.
 pub(in crate::driver) fn check_range(

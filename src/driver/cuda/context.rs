@@ -4,7 +4,7 @@ use super::api::{Api, NO_TIMING, NOT_READY, SUCCESS};
 use super::copy::Kernels;
 use super::device::{Device, PLAIN};
 use crate::driver::library::intern;
-use crate::driver::lines::refuse_inside;
+use crate::driver::lines::{about_streams, refuse_inside};
 use crate::driver::quirks::{self, Care, Subject};
 use crate::driver::{DriverKind, Ordinal, Stream};
 use crate::error::{Error, Kind, Operation, Result};
@@ -278,13 +278,5 @@ fn log_failure(api: &Api, what: &str, status: i32) {
     // 4: the process ends, and the driver has cleaned up already.
     if status != SUCCESS && status != 4 {
         log::warn!("could not {what}: {}", api.error(status, Operation::Destroy));
-    }
-}
-
-/// A bad handle of a stream is a bad stream, also where the call is about something else.
-const fn about_streams(operation: Operation) -> Operation {
-    match operation {
-        Operation::Copy | Operation::Timeline | Operation::Capture | Operation::Launch => operation,
-        _ => Operation::Stream,
     }
 }

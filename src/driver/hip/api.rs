@@ -158,7 +158,7 @@ table! {
         properties = c"hipGetDevicePropertiesR0600" (properties: &mut Properties, device: i32);
         peek_error = c"hipPeekAtLastError" ();
         last_error = c"hipGetLastError" ();
-        driver_error_name = c"hipDrvGetErrorName" (status: i32, name: &mut *const c_char);
+        error_name = c"hipDrvGetErrorName" (status: i32, name: &mut *const c_char);
         module_load = c"hipModuleLoadData" (module: &mut u64, image: *const u8);
         module_function = c"hipModuleGetFunction" (function: &mut u64, module: u64, name: *const c_char);
         module_unload = c"hipModuleUnload" (module: u64);

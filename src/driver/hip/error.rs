@@ -3,6 +3,7 @@
 
 use super::api::{Api, SUCCESS, Status};
 use crate::driver::codes::{Row, failure};
+use crate::driver::delegate::error_calls;
 use crate::driver::library::intern;
 use crate::error::{Error, Kind, Operation, Result};
 use std::ffi::{CStr, c_char};
@@ -61,28 +62,7 @@ const ROWS: &[Row<Status>] = &[
     Row(1053, "hipErrorRuntimeOther", Kind::DriverError, ""),
 ];
 
-impl Api {
-    /// The failure that `status` stands for.
-    pub(super) fn error(&self, status: Status, operation: Operation) -> Error {
-        failure(ROWS, status, operation, kind_of, |status| self.name_of(status))
-    }
-
-    /// `Ok` for success, else the failure.
-    pub(super) fn check(&self, status: Status, operation: Operation) -> Result<()> {
-        if status == SUCCESS { Ok(()) } else { Err(self.error(status, operation)) }
-    }
-
-    /// HIP's own name for a number that is not in the table, or "".
-    fn name_of(&self, status: Status) -> &'static str {
-        let mut name: *const c_char = std::ptr::null();
-        if self.driver_error_name(status, &mut name) != SUCCESS || name.is_null() {
-            return "";
-        }
-        // SAFETY: on success HIP points to a text that ends in a zero byte.
-        let name = unsafe { CStr::from_ptr(name) };
-        intern(&name.to_string_lossy())
-    }
-}
+error_calls!();
 
 /// The same number means another thing in some operations.
 fn kind_of(kind: Kind, code: Status, operation: Operation) -> Kind {

@@ -16,6 +16,7 @@ mod engine;
 mod free_list;
 mod ids;
 mod layout;
+mod marks;
 mod overlap;
 mod plan;
 mod relayout;
@@ -25,6 +26,7 @@ mod settings;
 mod shadow;
 mod slot;
 mod step;
+mod table;
 mod threshold;
 
 pub use binding::{Binding, Options};

@@ -18,6 +18,7 @@ mod engine;
 mod free_list;
 mod ids;
 mod layout;
+mod marks;
 mod overlap;
 mod plan;
 mod record;
@@ -28,6 +29,7 @@ mod settings;
 mod shadow;
 mod slot;
 mod step;
+mod table;
 mod threshold;
 
 pub use binding::{Binding, Options};

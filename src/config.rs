@@ -77,7 +77,7 @@ pub const fn variables() -> &'static [Variable] {
             variable(
                 HOST_CAPS,
                 "unset: all",
-                "Capabilities to take from the host driver, as `-aliasing,-joint_copies`; also -virtual_memory, -joined_access, -range_access, -device_access, -sharing",
+                "Capabilities to take from the host driver, as `-aliasing,-joint_copies`; also -virtual_memory, -joined_access, -range_access, -device_access, -sharing, -routes",
             ),
             variable(
                 HOST_COSTS,
@@ -291,7 +291,7 @@ fn switch(text: &str) -> Option<bool> {
 }
 
 fn caps(text: &str) -> Option<Vec<String>> {
-    const NAMES: [&str; 7] = [
+    const NAMES: [&str; 8] = [
         "virtual_memory",
         "aliasing",
         "device_access",
@@ -299,6 +299,7 @@ fn caps(text: &str) -> Option<Vec<String>> {
         "joined_access",
         "joint_copies",
         "sharing",
+        "routes",
     ];
     let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
     items.map(|item| item.strip_prefix('-').filter(|name| NAMES.contains(name)).map(str::to_string)).collect()

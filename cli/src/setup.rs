@@ -8,8 +8,8 @@ use gvmm::driver::{self, Access, AccessMode, Capabilities, Driver, DriverKind, O
 use gvmm::vm::Device;
 use std::sync::Arc;
 
-/// The names of capabilities; `GVMM_HOST_CAPS` takes the first seven.
-pub(crate) const CAPABILITIES: [(Capabilities, &str); 12] = [
+/// The names of capabilities; `GVMM_HOST_CAPS` takes the first eight.
+pub(crate) const CAPABILITIES: [(Capabilities, &str); 13] = [
     (Capabilities::VIRTUAL_MEMORY, "virtual_memory"),
     (Capabilities::ALIASING, "aliasing"),
     (Capabilities::DEVICE_ACCESS, "device_access"),
@@ -17,6 +17,7 @@ pub(crate) const CAPABILITIES: [(Capabilities, &str); 12] = [
     (Capabilities::JOINED_ACCESS, "joined_access"),
     (Capabilities::JOINT_COPIES, "joint_copies"),
     (Capabilities::SHARING, "sharing"),
+    (Capabilities::ROUTES, "routes"),
     (Capabilities::HOST_TOUCH, "host_touch"),
     (Capabilities::HOST_FUNCTIONS, "host_functions"),
     (Capabilities::HUGE_PAGES, "huge_pages"),

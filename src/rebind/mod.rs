@@ -7,11 +7,13 @@
 //!
 //! One begin through the files: `binding` lets one thread in, `step` checks the call, `review` compares the
 //! buffers with those served. Where they fit, `step` waits, remaps and copies in; where not, `relayout` asks `plan`
-//! for places and `layout` for the memory behind them. The deciding parts (`slot`, `threshold`, `plan`, `ids`,
+//! for places and `layout` for the memory behind them. `copies` are launched by begin and end, or `record`ed in the
+//! caller's command buffer. The deciding parts (`slot`, `threshold`, `plan`, `ids`,
 //! `overlap`, `free_list`) are pure; `engine` holds the state, `shadow` the device's arena and budget.
 
 mod binding;
 mod buffers;
+mod copies;
 mod engine;
 mod free_list;
 mod ids;
@@ -19,6 +21,7 @@ mod layout;
 mod marks;
 mod overlap;
 mod plan;
+mod record;
 mod relayout;
 mod report;
 mod review;
@@ -31,6 +34,7 @@ mod threshold;
 
 pub use binding::{Binding, Options};
 pub use buffers::{Buffer, Buffers};
+pub use record::CopyWays;
 pub use report::{BindingInfo, Outcome, StepReport};
 pub use shadow::{ShadowBudget, set_shadow_budget, shadow_budget};
 pub use slot::{Action, Direction, MemorySpace, Slot, SlotFlags};

@@ -167,7 +167,7 @@ fn the_c_program_captures_a_graph_once() {
     let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && errors.is_empty(), "{text}{errors}");
     assert!(text.contains("recorded 1 time, 0 of 8 steps were wrong"), "{text}");
-    assert!(text.contains("step 7: 1 map, 1 unmap, 1 set access"), "{text}");
+    assert!(text.contains("step 7: 1 map, 1 unmap, 1 set access, 0 copy launches"), "{text}");
 }
 
 #[test]

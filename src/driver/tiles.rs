@@ -1,4 +1,4 @@
-//! The tables of slices that the copy kernels of `cuda/copy.cu` take, as words of 64 bits.
+//! The tables of slices that the copy kernels of `cuda/copy.cu` and `route.cu` take, as words of 64 bits.
 
 use crate::driver::{CopySlice, RouteSlice};
 use crate::error::{Error, Kind, Operation, Result};
@@ -40,7 +40,7 @@ pub(in crate::driver) fn lay_out(slices: &[CopySlice], capacity: usize) -> Table
     Table { words, tiles: u32::try_from(tile).unwrap_or(u32::MAX) }
 }
 
-/// As in `copy.cu`: words of a route's head, and of a tile.
+/// As in `route.cu`: words of a route's head, and of a tile.
 pub(in crate::driver) const ROUTE_HEADER: usize = 3;
 pub(in crate::driver) const TILE: usize = 3;
 /// A route's tiles are in a table of their own: fewer of them do, and grow for it.

@@ -25,6 +25,10 @@ const PURE: &[&str] = &[
     "rebind/ids.rs",
     "rebind/free_list.rs",
     "rebind/overlap.rs",
+    "rebind/profile.rs",
+    "rebind/profile/builtin.rs",
+    "rebind/profile/figure.rs",
+    "rebind/profile/text.rs",
     "vm/remap.rs",
     "vm/plan.rs",
 ];

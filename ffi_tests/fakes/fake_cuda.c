@@ -856,6 +856,20 @@ API R cuStreamWaitValue64_v2(U h, U at, U value, unsigned flags) {
     return put(s, (Op){.kind = WAIT, .a = at, .b = value}, 0);
 }
 API R cuMemcpyAsync(U dst, U src, size_t bytes, U h) { ENTER(); NEED_CTX(); STREAM(s, h); return put(s, (Op){.kind = COPY, .a = dst, .b = src, .c = bytes}, 1); }
+API R cuMemcpyDtoDAsync_v2(U dst, U src, size_t bytes, U h) { return cuMemcpyAsync(dst, src, bytes, h); }
+/* One set of attributes, which says that sources are read in stream order; not on a capturing stream, nor on NULL. */
+API R cuMemcpyBatchAsync(U *dst, U *src, size_t *bytes, size_t count, const uint32_t *how, size_t *from, size_t sets, size_t *failed, U h) {
+    ENTER();
+    NEED_CTX();
+    STREAM(s, h);
+    if (!h || !count || sets != 1 || from[0] != 0 || how[0] != 1) return breach(INVALID, __func__);
+    if (s->capture_mode >= 0) return breach(CAPTURE_UNSUPPORTED, __func__);
+    for (size_t i = 0; i < count; i++) {
+        R status = put(s, (Op){.kind = COPY, .a = dst[i], .b = src[i], .c = bytes[i]}, 1);
+        if (status) { *failed = i; return status; }
+    }
+    return OK;
+}
 /* From pageable memory: what is there when the call is made. */
 API R cuMemcpyHtoDAsync_v2(U dst, const void *src, size_t bytes, U h) {
     ENTER(); NEED_CTX(); UNSAFE_IN_CAPTURE();
@@ -916,6 +930,14 @@ static R route_op(Op *op, Function *f, const unsigned grid[3], const unsigned bl
     memcpy(op->table, words, n * sizeof(U));
     return OK;
 }
+static R step_op(Op *op, Function *f, const unsigned grid[3], const unsigned block[3], unsigned shared, void **params, void **extra) {
+    int shape = grid[0] && grid[0] <= f->capacity && grid[1] == 1 && grid[2] == 1 && block[0] == 256 && block[1] == 1 && block[2] == 1;
+    if (!shape || shared || extra) return breach(INVALID, "a step's launch");
+    StepSlot *slots = malloc(sizeof(StepSlot) * 16);
+    memcpy(slots, params[0], sizeof(StepSlot) * 16);
+    *op = (Op){.kind = STEP, .table = (U *)slots, .table_bytes = sizeof(StepSlot) * 16, .a = grid[0], .b = *(U *)params[1], .c = *(U *)params[2]};
+    return OK;
+}
 typedef struct { Function *function; unsigned grid[3], block[3], shared; void **params, **extra; } NodeParams;
 _Static_assert(sizeof(NodeParams) == 56, "as in cuda.h");
 API R cuGraphExecKernelNodeSetParams(Graph *exec, Op *node, const NodeParams *p) {
@@ -924,8 +946,9 @@ API R cuGraphExecKernelNodeSetParams(Graph *exec, Op *node, const NodeParams *p)
     if (exec->source->destroyed) return breach(INVALID, "the graph of the node is gone");
     for (Op *op = exec->first; op; op = op->next) if (op->origin == node) {
         Op changed;
-        if (op->kind != ROUTE || p->function->kind != 'n') return breach(INVALID, "another node's parameters");
-        R status = route_op(&changed, p->function, p->grid, p->block, p->shared, p->params, p->extra);
+        int route = op->kind == ROUTE && p->function->kind == 'n';
+        if (!route && (op->kind != STEP || p->function->kind != 's')) return breach(INVALID, "another node's parameters");
+        R status = (route ? route_op : step_op)(&changed, p->function, p->grid, p->block, p->shared, p->params, p->extra);
         if (status) return status;
         free(op->table);
         op->table = changed.table;
@@ -944,10 +967,9 @@ API R cuLaunchKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, unsigne
         return status ? status : put(s, op, 1);
     }
     if (f->kind == 's') {
-        if (gx > f->capacity || !gx || gy != 1 || gz != 1 || bx != 256 || by != 1 || bz != 1 || shared || extra) return breach(INVALID, __func__);
-        StepSlot *slots = malloc(sizeof(StepSlot) * 16);
-        memcpy(slots, params[0], sizeof(StepSlot) * 16);
-        return put(s, (Op){.kind = STEP, .table = (U *)slots, .table_bytes = sizeof(StepSlot) * 16, .a = gx, .b = *(U *)params[1], .c = *(U *)params[2]}, 1);
+        Op op;
+        R status = step_op(&op, f, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared, params, extra);
+        return status ? status : put(s, op, 1);
     }
     const U *table = params[0];
     U count = table[0] & 0xffffffff, shift = table[0] >> 32, tiles = 0;

@@ -13,7 +13,10 @@
 
 mod binding;
 mod buffers;
+mod choice;
+mod churn;
 mod copies;
+mod cost;
 mod engine;
 mod free_list;
 mod ids;
@@ -21,6 +24,8 @@ mod layout;
 mod marks;
 mod overlap;
 mod plan;
+pub mod profile;
+mod profile_file;
 mod record;
 mod relayout;
 mod report;
@@ -34,6 +39,7 @@ mod threshold;
 
 pub use binding::{Binding, Options};
 pub use buffers::{Buffer, Buffers};
+pub use profile_file::profile_of;
 pub use record::CopyWays;
 pub use report::{BindingInfo, Outcome, StepReport};
 pub use shadow::{ShadowBudget, set_shadow_budget, shadow_budget};

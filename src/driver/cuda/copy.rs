@@ -75,6 +75,9 @@ pub(super) struct Kernels {
 impl Kernels {
     /// Loads the better text that the driver takes into the current context, or none.
     pub(super) fn load(api: &Api, care: Care) -> Option<Self> {
+        if care.has(Care::NO_KERNELS) {
+            return None;
+        }
         let newer =
             (!care.has(Care::SMALL_PARAMETERS)).then(|| Self::load_text(api, NEW, NEW_ENTRIES, NEW_ROUTES));
         let loaded = newer.flatten().or_else(|| Self::load_text(api, OLD, OLD_ENTRIES, OLD_ROUTES));

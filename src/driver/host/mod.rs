@@ -178,7 +178,7 @@ impl Driver for HostDriver {
     }
 
     fn release(&self, block: NativeBlock) -> Result<()> {
-        self.timed(|c| c.release_us, || self.memory.release(block))
+        self.timed_by_call(|| self.memory.release(block))
     }
 
     fn map(&self, range: DeviceRange, block: NativeBlock) -> Result<()> {

@@ -21,6 +21,7 @@ mod engine;
 mod free_list;
 mod ids;
 mod layout;
+mod marks;
 mod overlap;
 mod plan;
 pub mod profile;
@@ -33,6 +34,7 @@ mod settings;
 mod shadow;
 mod slot;
 mod step;
+mod table;
 mod threshold;
 
 pub use binding::{Binding, Options};

@@ -1,5 +1,4 @@
-//! The fake library, built for a test.
-#![allow(unsafe_code, reason = "calls the fake's own functions")]
+//! A fake CUDA library of a test's own.
 
 use super::{Bench, Native};
 use gvmm::driver::cuda::CudaDriver;
@@ -19,7 +18,9 @@ impl Fake {
     /// Builds it under `name`; `options` are the compiler's.
     pub(crate) fn build(name: &str, options: &[&str]) -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let this = std::env::current_exe().expect("this program");
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(this.file_stem().expect("a name"));
+        std::fs::create_dir_all(&folder).expect("a folder");
         let path = folder.join(format!("libcuda-{name}.so"));
         let compile = |to: &Path| {
             let status = Command::new("cc")

@@ -2,13 +2,12 @@
 //! all work on the device.
 
 use super::context::{Context, Core};
+use super::timeline::PINNED_HOST;
 use crate::error::{Error, Kind, Operation, Result};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The smallest piece.
 const LEAST: u64 = 4096;
-/// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
-const PINNED: u32 = 3;
 
 /// A piece of device memory, or of pinned host memory, in one context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,12 +55,12 @@ impl Pieces {
         }
         let _entered = core.enter(context.handle, Operation::Copy)?;
         let (mut host, mut device) = (0, 0);
-        core.api.check(core.api.host_alloc(&mut host, bytes, PINNED), Operation::Copy).map_err(|e| {
+        core.api.check(core.api.host_alloc(&mut host, bytes, PINNED_HOST), Operation::Copy).map_err(|e| {
             if e.kind == Kind::OutOfDeviceMemory { Error { kind: Kind::OutOfHostMemory, ..e } } else { e }
         })?;
         let status = core.api.host_device_pointer(&mut device, host, 0);
         core.api.check(status, Operation::Copy).inspect_err(|_| {
-            core.log("free pinned memory", core.api.host_free(host));
+            core.log_status("free pinned memory", core.api.host_free(host));
         })?;
         Ok(Piece { context: context.handle, bytes, host, device })
     }
@@ -76,9 +75,9 @@ impl Pieces {
         for piece in std::mem::take(&mut *self.list()) {
             let Ok(_entered) = core.enter(piece.context, Operation::Destroy) else { continue };
             if piece.host == 0 {
-                core.log("free device memory", core.api.memory_free(piece.device));
+                core.log_status("free device memory", core.api.memory_free(piece.device));
             } else {
-                core.log("free pinned memory", core.api.host_free(piece.host));
+                core.log_status("free pinned memory", core.api.host_free(piece.host));
             }
         }
     }

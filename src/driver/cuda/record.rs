@@ -14,6 +14,7 @@ use super::api::{KernelNode, NO_TIMING, SUCCESS};
 use super::context::Core;
 use super::pieces::{Piece, Pieces};
 use super::route::{Route, Routes, fail, launch};
+use crate::driver::lines::refuse_captured;
 use crate::driver::tiles::{ROUTE_HEADER, THREADS};
 use crate::driver::{CopySlice, Graph, RecordId, RouteId, Stream};
 use crate::error::{Error, Kind, Operation, Result};
@@ -150,7 +151,7 @@ impl Record {
         let mut ring = self.ring();
         if let Ok(_entered) = core.enter(self.route.context.handle, Operation::Destroy) {
             for event in std::mem::take(&mut ring.events).into_iter().filter(|event| *event != 0) {
-                core.log("destroy an event", core.api.event_destroy(event));
+                core.log_status("destroy an event", core.api.event_destroy(event));
             }
         }
         pieces.give_back(ring.memory);
@@ -161,7 +162,7 @@ impl Record {
 fn can_fence(core: &Core, route: &Route, stream: Stream) -> bool {
     let context = core.context_on(stream, route.context.device, Operation::Copy);
     context.is_ok_and(|context| context.handle == route.context.handle)
-        && core.refuse_capturing(stream, Operation::Copy).is_ok()
+        && refuse_captured(core, stream, Operation::Copy).is_ok()
 }
 
 fn recorded(route: &Route) -> Result<u64> {

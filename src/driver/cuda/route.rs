@@ -5,6 +5,7 @@ use super::context::{Context, Core};
 use super::copy::LONE;
 use super::pieces::{Piece, Pieces};
 use super::record::Record;
+use crate::driver::lines::refuse_captured;
 use crate::driver::tiles::{ROUTE_HEADER, THREADS, TILE, cut};
 use crate::driver::{CopySlice, Ordinal, RecordId, RouteId, RouteSlice, Stream, Way};
 use crate::error::{Error, Kind, Operation, Result};
@@ -139,7 +140,7 @@ impl Routes {
         let context = core.context_on(stream, device, Operation::Copy)?;
         let _entered = core.enter(context.handle, Operation::Copy)?;
         // In a graph these copies would outlive the route.
-        core.refuse_capturing(stream, Operation::Copy)?;
+        refuse_captured(core, stream, Operation::Copy)?;
         if context.handle != route.context.handle || route.is_lone() {
             return core.copy(device, stream, slices);
         }

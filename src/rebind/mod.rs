@@ -7,8 +7,12 @@
 //!
 //! One begin through the files: `binding` lets one thread in, `step` checks the call, `review` compares the
 //! buffers with those served. Where they fit, `step` waits, remaps and copies in; where not, `relayout` asks `plan`
-//! for places and `layout` for the memory behind them. The deciding parts (`slot`, `threshold`, `plan`, `ids`,
-//! `overlap`, `free_list`) are pure; `engine` holds the state, `shadow` the device's arena and budget.
+//! for places and `layout` for the memory behind them.
+//!
+//! The planner decides by cost: `churn` says which slots move, `profile` and `cost` what each action costs, `planner`
+//! asks `choice` for the cheapest mixture, and `exchange` makes bytes of it for other ranks.
+//!
+//! The deciding parts (`slot`, `threshold`, `plan`, `ids`, `overlap`, `free_list`, and all of the planner) are pure; `engine` holds the state, `shadow` the device's arena and budget.
 
 mod binding;
 mod buffers;
@@ -16,11 +20,13 @@ mod choice;
 mod churn;
 mod cost;
 mod engine;
+mod exchange;
 mod free_list;
 mod ids;
 mod layout;
 mod overlap;
 mod plan;
+mod planner;
 pub mod profile;
 mod profile_file;
 mod relayout;
@@ -34,6 +40,10 @@ mod threshold;
 
 pub use binding::{Binding, Options};
 pub use buffers::{Buffer, Buffers};
+pub use churn::{Churn, DEFAULT_WATCHED_STEPS, MOST_WATCHED_STEPS, Moves};
+pub use cost::{CopyPath, Cost, Rules};
+pub use exchange::{export_plan, import_plan, plan_digest};
+pub use planner::{Commands, Explanation, Price, Situation, SlotPlan, explain, plan, price};
 pub use profile_file::profile_of;
 pub use report::{BindingInfo, Outcome, StepReport};
 pub use shadow::{ShadowBudget, set_shadow_budget, shadow_budget};

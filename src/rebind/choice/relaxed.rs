@@ -146,7 +146,10 @@ pub(super) fn solve(problem: &Problem) -> Solution {
     let (mut best, mut cost) = (actions(&totals, first.case, None), first.most);
     let Some(patching) = patching else { return solution(problem, best) };
     priced.sort_by_key(|priced| priced.least);
-    for Priced { case, .. } in priced.into_iter().take_while(|priced| priced.least < first.most) {
+    for Priced { case, least, .. } in priced {
+        if least >= cost {
+            break;
+        }
         let saves = savings(&totals, |i| totals.get(i).best(case).0);
         let patched = patching.choose(&saves);
         let actions = actions(&totals, case, Some(&patched));

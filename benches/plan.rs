@@ -104,7 +104,8 @@ fn main() {
             ("no patches", &h200, false, ample),
             ("patches", &h200, true, ample),
             ("cheap patches", &cheap_patches, true, ample),
-            ("budget of 64 MiB", &h200, true, tight),
+            ("no patches, 64 MiB", &h200, false, tight),
+            ("patches, 64 MiB", &h200, true, tight),
             ("cheap patches, 64 MiB", &cheap_patches, true, tight),
         ] {
             measure(&format!("{kind}; {what}"), load, profile, patches, budget);

@@ -59,6 +59,9 @@ static void devices(void) {
     NUL(gvmm_device_count, out_count, GVMM_DRIVER_HOST, NULL);
     NUL(gvmm_device_open, out_device, &desc, NULL);
     MAY(gvmm_device_open, desc, GVMM_STATUS_SUCCESS, NULL, &other);
+    gvmm_attach_desc native = {.struct_size = sizeof native, .driver = GVMM_DRIVER_HOST};
+    NUL(gvmm_device_attach, desc, NULL, &other);
+    NUL(gvmm_device_attach, out_device, &native, NULL);
     OK(gvmm_device_close(other));
     NUL(gvmm_device_close, device, NULL);
     gvmm_device_info info = {.struct_size = sizeof info};
@@ -84,6 +87,8 @@ static void streams_and_graphs(void) {
     gvmm_stream *stream = NULL;
     NUL(gvmm_stream_create, device, NULL, &stream);
     NUL(gvmm_stream_create, out_stream, d, NULL);
+    NUL(gvmm_stream_wrap_queue, device, NULL, 1, GVMM_QUEUE_GROUP_UNKNOWN, &stream);
+    NUL(gvmm_stream_wrap_queue, out_stream, d, 1, GVMM_QUEUE_GROUP_UNKNOWN, NULL);
     NUL(gvmm_stream_destroy, stream, NULL);
     NUL(gvmm_stream_synchronize, stream, NULL);
     NUL(gvmm_stream_host_function, stream, NULL, function, NULL);

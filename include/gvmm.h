@@ -194,7 +194,7 @@ typedef int32_t gvmm_status;
 /** Driver: the device is lost; the process must be restarted. */
 #define GVMM_ERROR_DEVICE_LOST 304
 
-/** Driver: work on a stream touched memory that it had no access to. */
+/** Driver: work on a stream failed, mostly since it touched memory that it had no access to; the stream has stopped. */
 #define GVMM_ERROR_DEVICE_FAULT 305
 
 /** Driver: any other failure of a driver call; the native code tells (`gvmm_last_error_detail`). */
@@ -468,6 +468,9 @@ gvmm_status gvmm_log_set_callback(gvmm_log_callback callback,
 
 /** Bit: NULL names the device's default stream. */
 #define GVMM_CAPABILITY_NULL_STREAM 1024
+
+/** Bit: a stream may be made to wait for work that is enqueued later. */
+#define GVMM_CAPABILITY_EARLY_WAITS 4096
 
 /** Which device to open; all zero but `struct_size` is the default. */
 typedef struct gvmm_device_desc {
@@ -748,6 +751,60 @@ gvmm_status gvmm_graph_launch(gvmm_graph *graph, gvmm_stream *stream);
  * Threads: thread-safe.
  */
 gvmm_status gvmm_graph_destroy(gvmm_graph *graph);
+
+/* ---- Devices and queues that a framework already uses. ---- */
+
+/** The group of a queue that the driver is to find out. */
+#define GVMM_QUEUE_GROUP_UNKNOWN UINT32_MAX
+
+/** A device as a framework knows it; all zero but `struct_size` is the first device of GVMM_DRIVER_AUTO. */
+typedef struct gvmm_attach_desc {
+    /** `sizeof(gvmm_attach_desc)`. */
+    size_t struct_size;
+    /** `GVMM_DRIVER_...`. */
+    uint32_t driver;
+    /** 0. */
+    uint32_t reserved;
+    /** CUDA: a `CUcontext`, or 0 for a device's primary one. HIP: 0. Level Zero: a `ze_context_handle_t`. */
+    uint64_t native_context;
+    /**
+     * CUDA: a `CUdevice`, not looked at where a context is given. HIP: a `hipDevice_t`. Level Zero: a
+     * `ze_device_handle_t`.
+     */
+    uint64_t native_device;
+} gvmm_attach_desc;
+
+/**
+ * Opens the device that a framework in this process uses, by the driver's own handles. On Level Zero memory is of use
+ * in its own context only, so this is the way to memory that the framework's kernels can touch; on CUDA and HIP it
+ * only finds the device's number: their memory is the same in every context, and streams of any context of the device
+ * are taken.
+ *
+ * State: after success the handle lives until `gvmm_device_close`; the framework's context must live longer.
+ * Parameters: `desc`, whose handles must be live (a driver may crash over one that is not); `out_device`, the handle.
+ * Statuses: NULL_POINTER, UNKNOWN_VERSION, INVALID_ARGUMENT (no such driver number, or no handles), DRIVER_NOT_FOUND,
+ * DRIVER_TOO_OLD, NO_DEVICE, UNSUPPORTED (the host driver has no contexts).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_device_attach(const gvmm_attach_desc *desc,
+                               gvmm_device **out_device);
+
+/**
+ * Makes a stream of a framework's queue, where streams of the driver are no plain handles: on Level Zero a
+ * `ze_command_queue_handle_t` (an in-order immediate command list is passed as it is).
+ *
+ * State: after success `out_stream` lives until `gvmm_stream_destroy`, which gives up the handle only; the queue stays
+ * its owner's, and must live longer.
+ * Parameters: `device`, in whose context the queue was made; `native_queue`, live; `queue_group`, the ordinal of the
+ * queue's group, or GVMM_QUEUE_GROUP_UNKNOWN where the driver can tell; `out_stream`, the handle.
+ * Statuses: INVALID_STREAM (0 is no queue), INVALID_ARGUMENT (this driver cannot tell the group), UNSUPPORTED (streams of
+ * this driver are passed as they are).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_stream_wrap_queue(gvmm_device *device,
+                                   uint64_t native_queue,
+                                   uint32_t queue_group,
+                                   gvmm_stream **out_stream);
 
 /* ---- Blocks: physical memory. ---- */
 

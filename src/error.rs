@@ -73,7 +73,7 @@ pub enum Kind {
     Unsupported = 303,
     /// The device is lost; the process must be restarted.
     DeviceLost = 304,
-    /// Work on a stream touched memory it had no access to.
+    /// Work on a stream failed, mostly since it touched memory it had no access to; the stream has stopped.
     DeviceFault = 305,
     /// Any other failure of a driver call; the native code tells.
     DriverError = 306,

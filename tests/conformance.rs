@@ -46,7 +46,7 @@ fn all_devices(name: &str, config: &HostConfig) -> BTreeSet<&'static str> {
     (0..config.devices).flat_map(|device| conforms(name, &driver, Ordinal(device))).collect()
 }
 
-const CAPABILITIES: [&str; 9] = [
+const CAPABILITIES: [&str; 10] = [
     "virtual_memory",
     "aliasing",
     "device_access",
@@ -56,6 +56,7 @@ const CAPABILITIES: [&str; 9] = [
     "sharing",
     "host_touch",
     "host_functions",
+    "early_waits",
 ];
 
 #[test]

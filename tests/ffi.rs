@@ -39,6 +39,7 @@ programs! {
     nulls "nulls.c",
     broken "broken.c",
     devices "devices.c",
+    attach "attach.c",
     plain_memory "plain_memory.c",
     versions "versions.c",
     environment "environment.c",
@@ -49,6 +50,7 @@ programs! {
     copies "copies.c",
     reload "reload.c",
     pending "pending.c",
+    retire "retire.c",
     cplusplus "cplusplus.cc",
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// The files of `src/capi`, each a section of the header, in order: a type comes before its uses.
-const FILES: [&str; 17] = [
+const FILES: [&str; 18] = [
     "version",
     "status",
     "types",
@@ -12,6 +12,7 @@ const FILES: [&str; 17] = [
     "log",
     "device",
     "stream",
+    "attach",
     "block",
     "access",
     "reservation",

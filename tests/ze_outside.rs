@@ -7,6 +7,8 @@ use gvmm::driver::{Access, Capabilities, CopySlice, CreateOptions, Driver, Nativ
 use gvmm::error::{Error, Kind};
 use gvmm::units::{ByteSize, DevicePtr};
 use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::Command;
 use ze_common::{Fake, LARGE, RW, ZERO, mapped, noise, unmapped};
 
 fn kind<T>(result: Result<T, Error>) -> Option<Kind> {
@@ -97,4 +99,33 @@ fn a_context_from_outside_is_used_and_left() {
         fake.must("zeContextDestroy", &[context]);
     }
     fake.clean();
+}
+
+/// By the C ABI: the framework's context and queue, which are the framework's again afterwards.
+#[test]
+fn the_c_program_works_in_a_context_of_somebody_else() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ze_attach");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    // The library that was built with this test lies beside it.
+    let built = std::env::current_exe().expect("this program").with_file_name("libgvmm.so");
+    for name in ["libgvmm.so", "libgvmm.so.0"] {
+        std::fs::copy(&built, folder.join(name)).expect("copied");
+    }
+    let program = folder.join("attach");
+    let mut compile = Command::new("cc");
+    compile
+        .args(["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(root.join("include"));
+    compile.arg(root.join("ffi_tests/attach.c")).arg("-L").arg(&folder);
+    compile.args(["-lgvmm", "-ldl", "-o"]).arg(&program).arg(format!("-Wl,-rpath,{}", folder.display()));
+    assert!(compile.status().expect("a C compiler").success(), "it compiles");
+    let fake = Fake::build("attach-in-c", &[]);
+    let mut run = Command::new(program);
+    run.arg(&fake.path)
+        .env("GVMM_ZE_LIBRARY", &fake.path)
+        .env("GVMM_LOG", "warn")
+        .env_remove("LD_LIBRARY_PATH");
+    let output = run.output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -45,6 +45,18 @@ struct DeviceReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     architecture: Option<String>,
     quirks: Vec<QuirkReport>,
+    /// What was tried when the device opened, and how that ended.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    self_tests: Vec<SelfTestReport>,
+    /// What people should know about it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<&'static str>,
+}
+
+#[derive(Serialize, Debug)]
+struct SelfTestReport {
+    name: &'static str,
+    verdict: String,
 }
 
 /// Care for a known fault or limit that is taken.
@@ -62,6 +74,26 @@ impl Info {
             version: env!("CARGO_PKG_VERSION"),
             drivers: driver::survey(config::get()).into_iter().map(report).collect(),
         }
+    }
+
+    /// Every device: its driver's name and its number.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = (&'static str, u32)> + '_ {
+        self.drivers
+            .iter()
+            .flat_map(|driver| driver.devices.iter().map(|device| (driver.driver, device.ordinal)))
+    }
+
+    /// What was tried when each device opened, and what people should know, a line each.
+    pub(crate) fn tried(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for driver in &self.drivers {
+            for device in &driver.devices {
+                let name = format!("{} {}", driver.driver, device.ordinal);
+                lines.extend(device.self_tests.iter().map(|t| format!("{name}: {}: {}", t.name, t.verdict)));
+                lines.extend(device.notes.iter().map(|note| format!("{name}: {note}")));
+            }
+        }
+        lines
     }
 
     pub(crate) fn table(&self) -> String {
@@ -124,7 +156,7 @@ fn report((kind, asked): (DriverKind, Result<Summary>)) -> DriverReport {
 }
 
 fn device((ordinal, summary): (u32, DeviceSummary)) -> DeviceReport {
-    let DeviceSummary { info, memory, architecture, quirks } = summary;
+    let DeviceSummary { info, memory, architecture, quirks, self_tests, notes } = summary;
     let known = |n: u64| (n != 0).then_some(n);
     DeviceReport {
         ordinal,
@@ -141,6 +173,8 @@ fn device((ordinal, summary): (u32, DeviceSummary)) -> DeviceReport {
         costs: info.simulated_costs.map_or("none".into(), |name| format!("simulated: {name}")),
         architecture,
         quirks: quirks.into_iter().map(quirk).collect(),
+        self_tests: self_tests.into_iter().map(|(name, verdict)| SelfTestReport { name, verdict }).collect(),
+        notes,
     }
 }
 

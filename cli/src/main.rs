@@ -8,6 +8,7 @@ mod info;
 mod pattern;
 mod pool;
 mod report;
+mod selftest;
 mod setup;
 mod stream;
 mod trace;
@@ -34,6 +35,7 @@ struct Cli {
 enum Command {
     Steps(Steps),
     Info(InfoOptions),
+    Selftest(SelftestOptions),
 }
 
 /// Runs a recording of which buffers a compiled step binds, and checks all data.
@@ -82,6 +84,30 @@ struct InfoOptions {
     json: bool,
 }
 
+/// Checks every device of this machine: the quirks in force, what was tried when each opened, and every conformance
+/// check, each device in a process of its own.
+///
+/// The report says what a bug report needs. Exits with 0 where nothing failed, with 1 where something did, with 2 on bad
+/// input or when a call fails.
+#[derive(Args)]
+struct SelftestOptions {
+    /// Whose devices to check [default: all]
+    #[arg(long, value_enum)]
+    driver: Option<DriverChoice>,
+
+    /// Checks only the device of this number
+    #[arg(long, value_name = "N")]
+    device: Option<u32>,
+
+    /// Prints one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+
+    /// Checks one device in this process and tells its parent
+    #[arg(long, hide = true, requires = "driver", requires = "device")]
+    serve: bool,
+}
+
 #[derive(Clone, Copy, ValueEnum)]
 enum DriverChoice {
     /// The first that has a device; GVMM_DRIVER may name one
@@ -120,6 +146,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Steps(options) => steps(&options),
         Command::Info(options) => info(&options),
+        Command::Selftest(options) => selftest(&options),
     };
     result.unwrap_or_else(|failure| {
         eprintln!("gvmm: {failure}");
@@ -152,6 +179,19 @@ fn steps(options: &Steps) -> Result<ExitCode, Failure> {
 fn info(options: &InfoOptions) -> Result<ExitCode, Failure> {
     print(options.json, &info::Info::gather(), info::Info::table)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn selftest(options: &SelftestOptions) -> Result<ExitCode, Failure> {
+    let kind = options.driver.and_then(DriverChoice::kind);
+    if let (true, Some(kind), Some(device)) = (options.serve, kind, options.device) {
+        return selftest::serve(kind, device).map(|()| ExitCode::SUCCESS);
+    }
+    let bar = if options.json { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
+    let bar = bar.with_message("checks");
+    let report = selftest::SelfTest::run(kind, options.device, || bar.inc(1))?;
+    bar.finish_and_clear();
+    print(options.json, &report, selftest::SelfTest::table)?;
+    Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::from(MISMATCH) })
 }
 
 impl DriverChoice {

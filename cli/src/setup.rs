@@ -9,7 +9,7 @@ use gvmm::vm::Device;
 use std::sync::Arc;
 
 /// The names of capabilities; `GVMM_HOST_CAPS` takes the first seven.
-pub(crate) const CAPABILITIES: [(Capabilities, &str); 11] = [
+pub(crate) const CAPABILITIES: [(Capabilities, &str); 12] = [
     (Capabilities::VIRTUAL_MEMORY, "virtual_memory"),
     (Capabilities::ALIASING, "aliasing"),
     (Capabilities::DEVICE_ACCESS, "device_access"),
@@ -21,6 +21,7 @@ pub(crate) const CAPABILITIES: [(Capabilities, &str); 11] = [
     (Capabilities::HOST_FUNCTIONS, "host_functions"),
     (Capabilities::HUGE_PAGES, "huge_pages"),
     (Capabilities::NULL_STREAM, "null_stream"),
+    (Capabilities::EARLY_WAITS, "early_waits"),
 ];
 
 /// What costs the host driver shall simulate.

@@ -289,7 +289,7 @@ static int may(Context *c, Device *d, U at, U bytes, int wanted) {
             step = maps[i].at + maps[i].size - at;
         }
         EACH(i) if (plains[i].size && plains[i].at <= at && at < plains[i].at + plains[i].size) {
-            if (plains[i].context != c || (plains[i].device != d && !setting("FAKE_ZE_PEERS", 1))) return 0;
+            if (plains[i].context != c || (plains[i].device && plains[i].device != d && !setting("FAKE_ZE_PEERS", 1))) return 0;
             step = plains[i].at + plains[i].size - at;
         }
         if (!step) return 0;
@@ -481,6 +481,20 @@ API R zeMemAllocDevice(U context, void *desc, size_t size, size_t alignment, U d
     *out = (U)p;
     return OK;
 }
+/* Memory of the host that every device of the context reaches. */
+API R zeMemAllocHost(U context, void *desc, size_t size, size_t alignment, U *out) {
+    ENTER();
+    CONTEXT(c, context);
+    TYPED(desc, 0x16);
+    if (!size || (alignment & (alignment - 1))) return breach(BAD, __func__);
+    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return OOM;
+    pthread_mutex_lock(&big);
+    EACH(i) if (!plains[i].size) { plains[i] = (Plain){(U)p, size, NULL, c}; break; }
+    pthread_mutex_unlock(&big);
+    *out = (U)p;
+    return OK;
+}
 API R zeMemFree(U context, U at) {
     ENTER();
     CONTEXT(c, context);
@@ -488,7 +502,7 @@ API R zeMemFree(U context, U at) {
     pthread_mutex_lock(&big);
     EACH(i) if (plains[i].size && plains[i].at == at && plains[i].context == c) {
         munmap((void *)at, plains[i].size);
-        plains[i].device->used -= plains[i].size;
+        if (plains[i].device) plains[i].device->used -= plains[i].size;
         plains[i].size = 0;
         status = OK;
     }

@@ -49,6 +49,9 @@ pub const GVMM_CAPABILITY_HUGE_PAGES: u64 = 512;
 /// Bit: NULL names the device's default stream.
 pub const GVMM_CAPABILITY_NULL_STREAM: u64 = 1024;
 
+/// Bit: a stream may be made to wait for work that is enqueued later.
+pub const GVMM_CAPABILITY_EARLY_WAITS: u64 = 4096;
+
 /// Which device to open; all zero but `struct_size` is the default.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -376,6 +379,7 @@ mod tests {
             (GVMM_CAPABILITY_HOST_FUNCTIONS, Capabilities::HOST_FUNCTIONS),
             (GVMM_CAPABILITY_HUGE_PAGES, Capabilities::HUGE_PAGES),
             (GVMM_CAPABILITY_NULL_STREAM, Capabilities::NULL_STREAM),
+            (GVMM_CAPABILITY_EARLY_WAITS, Capabilities::EARLY_WAITS),
         ] {
             assert_eq!(bit, capability.0);
         }

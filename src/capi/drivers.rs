@@ -56,6 +56,15 @@ fn first(open: impl Fn(DriverKind) -> Result<&'static Opened>) -> Result<&'stati
     Err(last)
 }
 
+/// Where a device is found.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Place {
+    /// By its number.
+    Numbered(Ordinal),
+    /// By a framework's context and device.
+    Attached(u64, u64),
+}
+
 /// What a handle of a device stands for. Several may share the device.
 pub(super) struct DeviceObject {
     pub(super) device: Arc<Device>,
@@ -85,18 +94,42 @@ impl Noun for DeviceObject {
 impl DeviceObject {
     /// A handle's object for a device, which is opened where no other handle has it open.
     pub(super) fn open(driver: u32, ordinal: Ordinal) -> Result<Self> {
-        type Devices = HashMap<(DriverKind, Ordinal), Weak<Device>>;
-        static OPEN: Mutex<Option<Devices>> = Mutex::new(None);
         let opened = self::open(driver)?;
-        let (kind, fault) = (opened.driver.kind(), opened.fault.clone());
+        let place = (opened.driver.kind(), Place::Numbered(ordinal));
+        Self::shared(place, || Ok((Device::open(opened.driver.clone(), ordinal)?, opened.fault.clone())))
+    }
+
+    /// The same for the device that a framework means, in the driver's own handles.
+    pub(super) fn attach(driver: u32, context: u64, device: u64) -> Result<Self> {
+        let opened = self::open(driver)?;
+        match opened.driver.locate(context, device) {
+            Ok(ordinal) => Self::open(opened.driver.kind().0, ordinal),
+            Err(_) if opened.driver.kind() == DriverKind::LEVEL_ZERO => {
+                Self::shared((DriverKind::LEVEL_ZERO, Place::Attached(context, device)), || {
+                    let (own, ordinal) =
+                        driver::attach(DriverKind::LEVEL_ZERO, context, device, config::get())?;
+                    let fault = Arc::new(Fault::new(own));
+                    Ok((Device::open(fault.clone(), ordinal)?, fault))
+                })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A handle's object for the device at `place`, opened by `open` where no other handle has it open.
+    fn shared(
+        place: (DriverKind, Place),
+        open: impl FnOnce() -> Result<(Arc<Device>, Arc<Fault>)>,
+    ) -> Result<Self> {
+        type Devices = HashMap<(DriverKind, Place), (Weak<Device>, Weak<Fault>)>;
+        static OPEN: Mutex<Option<Devices>> = Mutex::new(None);
         // Held across opening, so that two threads do not open the same device twice.
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        let devices = open.get_or_insert_default();
-        let device = match devices.get(&(kind, ordinal)).and_then(Weak::upgrade) {
-            Some(device) => device,
-            None => Device::open(opened.driver.clone(), ordinal)?,
-        };
-        devices.insert((kind, ordinal), Arc::downgrade(&device));
+        let mut devices = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let devices = devices.get_or_insert_default();
+        let known = devices.get(&place).and_then(|(device, fault)| device.upgrade().zip(fault.upgrade()));
+        let (device, fault) = known.map_or_else(open, Ok)?;
+        devices.retain(|_, (device, _)| device.strong_count() > 0);
+        devices.insert(place, (Arc::downgrade(&device), Arc::downgrade(&fault)));
         Ok(Self { device, fault, children: AtomicI64::new(0) })
     }
 

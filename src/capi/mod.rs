@@ -14,6 +14,7 @@
 pub mod access;
 pub mod allocation;
 mod array;
+pub mod attach;
 pub mod binding;
 pub mod block;
 pub mod copy;

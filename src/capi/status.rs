@@ -75,7 +75,7 @@ pub const GVMM_ERROR_NO_DEVICE: gvmm_status = 302;
 pub const GVMM_ERROR_UNSUPPORTED: gvmm_status = 303;
 /// Driver: the device is lost; the process must be restarted.
 pub const GVMM_ERROR_DEVICE_LOST: gvmm_status = 304;
-/// Driver: work on a stream touched memory that it had no access to.
+/// Driver: work on a stream failed, mostly since it touched memory that it had no access to; the stream has stopped.
 pub const GVMM_ERROR_DEVICE_FAULT: gvmm_status = 305;
 /// Driver: any other failure of a driver call; the native code tells (`gvmm_last_error_detail`).
 pub const GVMM_ERROR_DRIVER_ERROR: gvmm_status = 306;

@@ -8,7 +8,7 @@ use super::handle::{self, Noun, Table};
 use super::status::gvmm_status;
 use super::types::{gvmm_device, gvmm_graph, gvmm_stream};
 use super::versioned::Caller;
-use crate::driver::{Capabilities, DriverKind, Graph, Stream};
+use crate::driver::{Capabilities, DriverKind, Graph, Ordinal, Stream, Streams};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::vm::Device;
 use std::ffi::c_void;
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn gvmm_stream_create(
         let out = c.out(out_stream)?;
         let device = handle::get::<DeviceObject>(device)?;
         let child = device.adopt()?;
-        out.write(StreamObject::create(&device.device, child)?);
+        out.write(StreamObject::make(&device.device, child, |streams, at| streams.create(at))?);
         Ok(())
     })
 }
@@ -222,8 +222,13 @@ impl Noun for StreamObject {
 }
 
 impl StreamObject {
-    fn create(device: &Arc<Device>, child: Child) -> Result<*mut gvmm_stream> {
-        let stream = device.driver().streams().create(device.ordinal())?;
+    /// A handle for the stream that `make` gives.
+    pub(super) fn make(
+        device: &Arc<Device>,
+        child: Child,
+        make: impl FnOnce(&dyn Streams, Ordinal) -> Result<Stream>,
+    ) -> Result<*mut gvmm_stream> {
+        let stream = make(device.driver().streams(), device.ordinal())?;
         let object = Self { stream, device: Arc::clone(device), child };
         handle::insert(object).inspect_err(|_| {
             if let Err(error) = device.driver().streams().destroy(stream) {

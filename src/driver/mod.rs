@@ -35,7 +35,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 pub(crate) use open::note_absence;
-pub use open::{DeviceSummary, ORDER, QuirkInForce, Summary, open, survey};
+pub use open::{DeviceSummary, ORDER, QuirkInForce, Summary, attach, open, survey};
 
 /// Whose driver it is. A number, since a newer library may know more.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -95,6 +95,8 @@ impl Capabilities {
     pub const HUGE_PAGES: Self = Self(1 << 9);
     /// NULL names the device's default stream.
     pub const NULL_STREAM: Self = Self(1 << 10);
+    /// A stream may wait for a value whose write is enqueued later; without it, only for one enqueued already.
+    pub const EARLY_WAITS: Self = Self(1 << 12);
 
     /// True where every bit of `wanted` is there.
     pub const fn has(self, wanted: Self) -> bool {
@@ -282,6 +284,29 @@ pub trait Driver: Send + Sync + Debug {
     /// a vendor's may crash when it is asked about a number that is no handle, or no longer one.
     fn check_native(&self, device: Ordinal, block: NativeBlock, size: ByteSize) -> Result<()>;
 
+    /// Fills `bytes` from memory of `device`, and waits until that is done: whether for what streams still write
+    /// there, too, is not promised. For tests and tools; steps use `copy`.
+    fn read(&self, _device: Ordinal, _from: DevicePtr, _bytes: &mut [u8]) -> Result<()> {
+        Err(unsupported(Operation::Copy, "this driver reads no bytes for the host"))
+    }
+
+    /// Writes `bytes` to memory of `device`, and waits until that is done.
+    fn write(&self, _device: Ordinal, _to: DevicePtr, _bytes: &[u8]) -> Result<()> {
+        Err(unsupported(Operation::Copy, "this driver writes no bytes for the host"))
+    }
+
+    /// What `device` may do at a mapped address, as the driver knows it.
+    fn access_at(&self, _device: Ordinal, _address: DevicePtr) -> Result<AccessMode> {
+        Err(unsupported(Operation::Query, "this driver does not tell access"))
+    }
+
+    /// The number of the device that a framework means by a context of its own and a device, in the driver's own
+    /// handles. What another context's memory is of no use to needs a driver of its own instead
+    /// ([`attach`]).
+    fn locate(&self, _context: u64, _device: u64) -> Result<Ordinal> {
+        Err(unsupported(Operation::Open, "this driver has no contexts: open its devices by number"))
+    }
+
     /// Streams of our own, for callers who have none.
     fn streams(&self) -> &dyn Streams;
 }
@@ -315,6 +340,15 @@ pub trait Streams {
 
     /// Gives up a graph; launches under way still finish.
     fn destroy_graph(&self, graph: Graph) -> Result<()>;
+
+    /// A stream for a queue of a framework's, where the driver takes no queue as it is. `group` is the queue's
+    /// ordinal, for drivers that cannot tell it.
+    fn wrap(&self, _device: Ordinal, _queue: u64, _group: Option<u32>) -> Result<Stream> {
+        Err(unsupported(
+            Operation::Stream,
+            "this driver's streams are passed as they are, and are not wrapped",
+        ))
+    }
 }
 
 /// The failure of a call that a driver does not have.

@@ -37,6 +37,10 @@ pub struct DeviceSummary {
     pub architecture: Option<String>,
     /// The quirks in force.
     pub quirks: Vec<QuirkInForce>,
+    /// What was tried when the device opened, and how that ended.
+    pub self_tests: Vec<(&'static str, String)>,
+    /// What people should know about it.
+    pub notes: Vec<&'static str>,
 }
 
 /// A quirk that is in force.
@@ -72,6 +76,28 @@ pub fn open(kind: Option<DriverKind>, config: &Config) -> Result<Arc<dyn Driver>
         }
     }
     Err(last)
+}
+
+/// Opens the driver of `kind` for the device that a framework uses: a context of its own (0 where it has none) and a
+/// device, in the driver's own handles. Level Zero's memory is of use in its own context only, so a context that is
+/// not ours gets a driver of its own. The handles must be live, and outlive the driver.
+///
+/// # Errors
+///
+/// As [`open`]; `NoDevice` where no device is meant; `InvalidArgument` for handles that are none.
+pub fn attach(
+    kind: DriverKind,
+    context: u64,
+    device: u64,
+    config: &Config,
+) -> Result<(Arc<dyn Driver>, Ordinal)> {
+    if kind == DriverKind::LEVEL_ZERO {
+        let path = config.libraries.level_zero.as_deref();
+        return Ok((Arc::new(LevelZeroDriver::attach(path, context, device)?), Ordinal(0)));
+    }
+    let driver = open_one(kind, config)?;
+    let ordinal = driver.locate(context, device)?;
+    Ok((driver, ordinal))
 }
 
 /// Logs that `kind` is passed over: no news where there is none, a warning where there is one of no use.
@@ -129,7 +155,12 @@ fn hip_summary(driver: &HipDriver, config: &Config) -> Result<Summary> {
     let devices = each_device(driver, |device| {
         let arch = driver.architecture(device)?;
         let quirks = driver.quirks(device)?.iter().map(|quirk| because(quirk, &forced, &version, arch));
-        describe(driver, device, Some(arch.to_owned()), quirks.collect())
+        let tests = driver.self_tests(device)?.iter();
+        Ok(DeviceSummary {
+            self_tests: tests.map(|test| (test.name, test.verdict.to_string())).collect(),
+            notes: driver.notes(device)?,
+            ..describe(driver, device, Some(arch.to_owned()), quirks.collect())?
+        })
     })?;
     Ok(Summary { library: Some(driver.library().to_owned()), version: Some(version), devices })
 }
@@ -148,7 +179,7 @@ fn describe(
     quirks: Vec<QuirkInForce>,
 ) -> Result<DeviceSummary> {
     let (info, memory) = (driver.device_info(device)?, driver.memory(device)?);
-    Ok(DeviceSummary { info, memory, architecture, quirks })
+    Ok(DeviceSummary { info, memory, architecture, quirks, self_tests: Vec::new(), notes: Vec::new() })
 }
 
 /// The quirks in force for `subject`, each with the reason.

@@ -220,17 +220,23 @@ fn marks_of_a_failed_stream_have_passed_once_it_is_forgotten() {
 
 #[test]
 fn recorded_marks_of_a_failed_stream_pass_too() {
-    let rig = Rig::new();
-    let stream = rig.stream();
-    let gate = rig.block(stream);
     let slice = CopySlice { dst: DevicePtr(1), src: DevicePtr(9), bytes: 1 };
-    rig.trace.copy(Ordinal(0), stream, &[slice]).expect("enqueued");
-    let mark = rig.clocks.mark(stream);
-    rig.clocks.forget(stream).expect("recorded and forgotten");
-    drop(gate);
-    rig.trace.streams().destroy(stream).expect("destroyed");
-    assert_eq!((mark.wait(), mark.passed()), (Ok(()), Ok(true)));
-    drop(rig.clocks.close());
+    for panics in [false, true] {
+        let rig = Rig::new();
+        let stream = rig.stream();
+        let gate = rig.block(stream);
+        if panics {
+            rig.trace.streams().enqueue(stream, Arc::new(|| panic!("on purpose"))).expect("enqueued");
+        } else {
+            rig.trace.copy(Ordinal(0), stream, &[slice]).expect("enqueued");
+        }
+        let mark = rig.clocks.mark(stream);
+        rig.clocks.forget(stream).expect("recorded and forgotten");
+        drop(gate);
+        rig.trace.streams().destroy(stream).expect("destroyed");
+        assert_eq!((mark.wait(), mark.passed()), (Ok(()), Ok(true)));
+        drop(rig.clocks.close());
+    }
 }
 
 #[test]

@@ -187,6 +187,8 @@ table! {
         export_handle = c"cuMemExportToShareableHandle" (out: &mut i32, handle: u64, kind: i32, flags: u64);
         import_handle = c"cuMemImportFromShareableHandle" (handle: &mut u64, descriptor: u64, kind: i32);
         handle_properties = c"cuMemGetAllocationPropertiesFromHandle" (prop: &mut AllocationProp, handle: u64);
+        copy_to_host = c"cuMemcpyDtoH_v2" (dst: *mut u8, src: u64, bytes: u64);
+        copy_from_host = c"cuMemcpyHtoD_v2" (dst: u64, src: *const u8, bytes: u64);
         copy_async = c"cuMemcpyAsync" (dst: u64, src: u64, bytes: u64, stream: u64);
         stream_create = c"cuStreamCreate" (stream: &mut u64, flags: u32);
         stream_destroy = c"cuStreamDestroy_v2" (stream: u64);

@@ -10,11 +10,12 @@ mod memory;
 mod share;
 mod stream;
 mod timeline;
+mod touch;
 
 use crate::driver::books::Books;
 use crate::driver::{
-    Access, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, Graph, HostFunction,
-    MemoryInfo, NativeBlock, Ordinal, Stream, Streams, TimelineId,
+    Access, AccessMode, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, Graph,
+    HostFunction, MemoryInfo, NativeBlock, Ordinal, Stream, Streams, TimelineId,
 };
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
@@ -79,6 +80,9 @@ impl CudaDriver {
 
     fn capabilities(&self, device: &Device) -> Result<Capabilities> {
         let mut all = Capabilities::HOST_FUNCTIONS.with(Capabilities::NULL_STREAM);
+        if device.stream_values {
+            all = all.with(Capabilities::EARLY_WAITS);
+        }
         if device.virtual_memory {
             let access = Capabilities::DEVICE_ACCESS.with(Capabilities::RANGE_ACCESS);
             let access = access.with(Capabilities::JOINED_ACCESS);
@@ -223,6 +227,22 @@ impl Driver for CudaDriver {
 
     fn check_native(&self, device: Ordinal, block: NativeBlock, size: ByteSize) -> Result<()> {
         self.core.check_native(&self.books, device, block, size)
+    }
+
+    fn read(&self, device: Ordinal, from: DevicePtr, bytes: &mut [u8]) -> Result<()> {
+        self.core.read(device, from, bytes)
+    }
+
+    fn write(&self, device: Ordinal, to: DevicePtr, bytes: &[u8]) -> Result<()> {
+        self.core.write(device, to, bytes)
+    }
+
+    fn access_at(&self, device: Ordinal, address: DevicePtr) -> Result<AccessMode> {
+        self.core.access_at(device, address)
+    }
+
+    fn locate(&self, context: u64, device: u64) -> Result<Ordinal> {
+        self.core.locate(context, device)
     }
 
     fn streams(&self) -> &dyn Streams {

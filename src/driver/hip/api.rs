@@ -232,6 +232,7 @@ table! {
         module_unload = c"hipModuleUnload" (module: u64);
         launch_kernel = c"hipModuleLaunchKernel" (function: u64, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32,
             shared: u32, stream: u64, parameters: *const *const c_void, extra: *const *const c_void);
+        access_get = c"hipMemGetAccess" (flags: &mut u64, location: &Location, address: u64);
         copy_batch = c"hipMemcpyBatchAsync" (dsts: *const u64, srcs: *const u64, sizes: *const u64, count: u64,
             attributes: *const BatchAttributes, starts: *const u64, kinds: u64, failed: *mut u64, stream: u64);
         stream_write_value = c"hipStreamWriteValue64" (stream: u64, address: u64, value: u64, flags: u32);

@@ -17,6 +17,7 @@ mod selftest;
 mod share;
 mod stream;
 mod timeline;
+mod touch;
 
 pub use selftest::{SelfTest, Verdict};
 
@@ -25,8 +26,8 @@ use crate::driver::lines::Lines;
 use crate::driver::quirks::{Care, Quirk};
 use crate::driver::timelines::Timelines;
 use crate::driver::{
-    Access, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, Graph, HostFunction,
-    MemoryInfo, NativeBlock, Ordinal, Stream, Streams, TimelineId,
+    Access, AccessMode, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, Graph,
+    HostFunction, MemoryInfo, NativeBlock, Ordinal, Stream, Streams, TimelineId,
 };
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
@@ -146,6 +147,9 @@ impl HipDriver {
 
     fn capabilities(&self, device: &Device) -> Result<Capabilities> {
         let mut all = Capabilities::HOST_FUNCTIONS.with(Capabilities::NULL_STREAM);
+        if device.stream_values {
+            all = all.with(Capabilities::EARLY_WAITS);
+        }
         let fresh = self.core.examine(device.ordinal)?.fresh;
         if device.virtual_memory && fresh {
             let access = Capabilities::DEVICE_ACCESS.with(Capabilities::RANGE_ACCESS);
@@ -287,6 +291,22 @@ impl Driver for HipDriver {
 
     fn check_native(&self, device: Ordinal, block: NativeBlock, size: ByteSize) -> Result<()> {
         self.core.check_native(&self.books, device, block, size)
+    }
+
+    fn read(&self, device: Ordinal, from: DevicePtr, bytes: &mut [u8]) -> Result<()> {
+        self.core.read(device, from, bytes)
+    }
+
+    fn write(&self, device: Ordinal, to: DevicePtr, bytes: &[u8]) -> Result<()> {
+        self.core.write(device, to, bytes)
+    }
+
+    fn access_at(&self, device: Ordinal, address: DevicePtr) -> Result<AccessMode> {
+        self.core.access_at(device, address)
+    }
+
+    fn locate(&self, context: u64, device: u64) -> Result<Ordinal> {
+        self.core.locate(context, device)
     }
 
     fn streams(&self) -> &dyn Streams {

@@ -88,7 +88,7 @@ macro_rules! compare_all {
                 hipStreamBeginCapture hipStreamEndCapture hipEventCreateWithFlags hipEventRecord hipGraphLaunch
                 hipDrvGetErrorName hipModuleLoadData;
             of3 hipDeviceGetName hipDeviceGetAttribute hipDeviceCanAccessPeer hipHostMalloc hipHostGetDevicePointer
-                hipMemGetAllocationGranularity hipMemImportFromShareableHandle hipMemGetAddressRange
+                hipMemGetAllocationGranularity hipMemImportFromShareableHandle hipMemGetAddressRange hipMemGetAccess
                 hipStreamWaitEvent hipLaunchHostFunc hipGraphInstantiateWithFlags hipModuleGetFunction;
             of4 hipMemCreate hipMemSetAccess hipMemExportToShareableHandle hipMemcpy hipStreamWriteValue64;
             of5 hipMemAddressReserve hipMemMap hipMemcpyAsync hipStreamWaitValue64;

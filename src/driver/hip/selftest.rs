@@ -25,6 +25,16 @@ pub enum Verdict {
     Skipped(String),
 }
 
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Passed => f.write_str("passed"),
+            Self::Failed(what) => write!(f, "failed: {what}"),
+            Self::Skipped(why) => write!(f, "skipped: {why}"),
+        }
+    }
+}
+
 /// A self-test and its end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SelfTest {

@@ -12,9 +12,9 @@ use super::shape::Shape;
 use super::space::{Mapping, Region, Reserved, Space, fail};
 use super::store::Store;
 use super::sys::{Errno, Prot, Window};
-use crate::driver::{Capabilities, NativeBlock, Ordinal, unsupported};
+use crate::driver::{AccessMode, Capabilities, NativeBlock, Ordinal, unsupported};
 use crate::error::{Error, Kind, Operation, Result};
-use crate::units::{ByteSize, DeviceRange, Granularity};
+use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The granule: 2 MiB, as on NVIDIA's GPUs.
@@ -78,6 +78,15 @@ impl Memory {
     /// A device's free bytes.
     pub(super) fn free_bytes(&self, device: Ordinal) -> ByteSize {
         ByteSize(self.read().blocks.free(device))
+    }
+
+    /// What a device may do at an address.
+    pub(super) fn access_at(&self, device: Ordinal, address: DevicePtr) -> AccessMode {
+        match self.read().space.span(address).rights {
+            Some(rights) if rights.may_write(device) => AccessMode::READ_WRITE,
+            Some(rights) if rights.may_read(device) => AccessMode::READ,
+            _ => AccessMode::NONE,
+        }
     }
 
     pub(super) fn reserve(&self, size: ByteSize, alignment: Granularity) -> Result<DeviceRange> {

@@ -34,8 +34,8 @@ pub use costs::{Costs, Point};
 
 use crate::config::HostConfig;
 use crate::driver::{
-    Access, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, Graph, HostFunction,
-    MemoryInfo, NativeBlock, Ordinal, Stream, Streams, TimelineId, unsupported,
+    Access, AccessMode, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, Graph,
+    HostFunction, MemoryInfo, NativeBlock, Ordinal, Stream, Streams, TimelineId, unsupported,
 };
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
@@ -101,6 +101,13 @@ impl HostDriver {
         let delay = Delay::start(self.costs().is_some());
         delay.until(call()?);
         Ok(())
+    }
+
+    /// Copies between memory of `device` and the process's own, at once.
+    fn touch(&self, device: Ordinal, slice: CopySlice) -> Result<()> {
+        self.check_device(device, Operation::Copy)?;
+        measure(&[slice])?;
+        copy::run(&self.memory, device, &[slice])
     }
 
     fn needs_functions(&self, operation: Operation) -> Result<()> {
@@ -215,7 +222,9 @@ impl Driver for HostDriver {
 
     fn timeline_write(&self, stream: Stream, timeline: TimelineId, value: u64) -> Result<()> {
         let line = self.lines.find(stream)?;
-        line.push_live(Item::Write(self.timelines.ticket(timeline, value)?))
+        line.push_live(Item::Write(self.timelines.ticket(timeline, value)?))?;
+        self.timelines.promise(timeline, value);
+        Ok(())
     }
 
     fn timeline_read(&self, timeline: TimelineId) -> Result<u64> {
@@ -228,6 +237,11 @@ impl Driver for HostDriver {
 
     fn stream_wait(&self, stream: Stream, timeline: TimelineId, value: u64) -> Result<()> {
         let line = self.lines.find(stream)?;
+        let early = self.shape().capabilities.has(Capabilities::EARLY_WAITS);
+        if !early && !self.timelines.is_promised(timeline, value)? {
+            let hint = "on this driver a stream can wait only for a value whose write is enqueued already";
+            return Err(unsupported(Operation::Timeline, hint));
+        }
         line.push_live(Item::Wait(self.timelines.ticket(timeline, value)?))
     }
 
@@ -247,6 +261,21 @@ impl Driver for HostDriver {
     fn check_native(&self, device: Ordinal, block: NativeBlock, size: ByteSize) -> Result<()> {
         self.check_device(device, Operation::Query)?;
         self.memory.check_native(device, block, size)
+    }
+
+    fn read(&self, device: Ordinal, from: DevicePtr, bytes: &mut [u8]) -> Result<()> {
+        let into = DevicePtr(bytes.as_mut_ptr() as u64);
+        self.touch(device, CopySlice { dst: into, src: from, bytes: bytes.len() as u64 })
+    }
+
+    fn write(&self, device: Ordinal, to: DevicePtr, bytes: &[u8]) -> Result<()> {
+        let from = DevicePtr(bytes.as_ptr() as u64);
+        self.touch(device, CopySlice { dst: to, src: from, bytes: bytes.len() as u64 })
+    }
+
+    fn access_at(&self, device: Ordinal, address: DevicePtr) -> Result<AccessMode> {
+        self.check_device(device, Operation::Query)?;
+        Ok(self.memory.access_at(device, address))
     }
 
     fn streams(&self) -> &dyn Streams {

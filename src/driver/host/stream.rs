@@ -195,8 +195,9 @@ impl Line {
     fn run(&self, memory: &Memory) {
         while let Some(item) = self.next() {
             // Also what the item drops may be the program's own, and may panic.
-            let result = catch_unwind(AssertUnwindSafe(|| self.execute(memory, item)))
-                .unwrap_or_else(|_| Err(error(Kind::DriverError, "a host function panicked on the stream")));
+            let result = catch_unwind(AssertUnwindSafe(|| self.execute(memory, item))).unwrap_or_else(|_| {
+                Err(error(Kind::DeviceFault, "a host function panicked on the stream, which has stopped"))
+            });
             let mut state = self.state();
             state.finished += 1;
             if let Err(error) = result {

@@ -147,8 +147,8 @@ fn a_host_function_that_panics_stops_its_stream_only() {
     d.enqueue(bad, Arc::new(|| panic!("on purpose"))).expect("enqueued");
     d.timeline_write(bad, timeline, 1).expect("enqueued");
     d.timeline_write(good, gate, 1).expect("enqueued");
-    assert_eq!(d.timeline_wait(timeline, 1).expect_err("never written").kind, Kind::DriverError);
-    assert_eq!(d.synchronize(bad).expect_err("stopped").kind, Kind::DriverError);
+    assert_eq!(d.timeline_wait(timeline, 1).expect_err("never written").kind, Kind::DeviceFault);
+    assert_eq!(d.synchronize(bad).expect_err("stopped").kind, Kind::DeviceFault);
     d.synchronize(good).expect("another stream");
     Streams::destroy(&d, bad).expect("a stopped stream can be destroyed");
 }

@@ -10,6 +10,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
     value: AtomicU64,
+    /// The largest value whose write has been enqueued.
+    promised: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -109,6 +111,20 @@ impl Timelines {
         let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         self.by_id.write().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::default());
         TimelineId(id)
+    }
+
+    /// Notes that a write of `value` is enqueued.
+    pub(super) fn promise(&self, id: TimelineId, value: u64) {
+        if let Some(timeline) = self.by_id.read().unwrap_or_else(PoisonError::into_inner).get(&id.0) {
+            timeline.promised.fetch_max(value, Ordering::AcqRel);
+        }
+    }
+
+    /// True where a write of `value` or more was enqueued at some time, or none is needed.
+    pub(super) fn is_promised(&self, id: TimelineId, value: u64) -> Result<bool> {
+        let by_id = self.by_id.read().unwrap_or_else(PoisonError::into_inner);
+        let timeline = by_id.get(&id.0).ok_or_else(unknown)?;
+        Ok(timeline.promised.load(Ordering::Acquire).max(timeline.value()) >= value)
     }
 
     pub(super) fn destroy(&self, id: TimelineId) -> Result<()> {

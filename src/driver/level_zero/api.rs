@@ -8,8 +8,9 @@
 
 use super::layout::{
     AllocationProperties, CommandListDesc, CommandQueueDesc, ContextDesc, DeviceAllocDesc, DeviceProperties,
-    EventDesc, EventPoolDesc, ExtensionProperties, ExternalProperties, InitDesc, MemoryProperties,
-    MemoryState, ModuleProperties, PhysicalDesc, PhysicalProperties, QueueGroup, SysmanProperties, Uuid,
+    EventDesc, EventPoolDesc, ExtensionProperties, ExternalProperties, HostAllocDesc, InitDesc,
+    MemoryProperties, MemoryState, ModuleProperties, PhysicalDesc, PhysicalProperties, QueueGroup,
+    SysmanProperties, Uuid,
 };
 use crate::driver::library::{Library, Places, intern};
 use crate::error::{Error, Kind, Operation};
@@ -112,6 +113,7 @@ table! {
         physical_create = c"zePhysicalMemCreate" (context: u64, device: u64, desc: &PhysicalDesc, physical: &mut u64);
         physical_destroy = c"zePhysicalMemDestroy" (context: u64, physical: u64);
         allocate = c"zeMemAllocDevice" (context: u64, desc: &DeviceAllocDesc, bytes: u64, alignment: u64, device: u64, address: &mut u64);
+        allocate_host = c"zeMemAllocHost" (context: u64, desc: &HostAllocDesc, bytes: u64, alignment: u64, address: &mut u64);
         deallocate = c"zeMemFree" (context: u64, address: u64);
         allocation_properties = c"zeMemGetAllocProperties" (context: u64, address: u64, properties: &mut AllocationProperties, device: &mut u64);
         list_create = c"zeCommandListCreate" (context: u64, device: u64, desc: &CommandListDesc, list: &mut u64);

@@ -167,6 +167,11 @@ chained! {
 }
 
 chained! {
+    /// `ze_host_mem_alloc_desc_t`.
+    HostAllocDesc = 0x16, 24 { flags: u32 = 16, }
+}
+
+chained! {
     /// `ze_relaxed_allocation_limits_exp_desc_t`.
     RelaxedLimits = 0x20001, 24 { flags: u32 = 16, }
 }

@@ -18,10 +18,11 @@ mod share;
 mod stream;
 mod sysman;
 mod timeline;
+mod touch;
 
 use crate::driver::{
-    Access, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, Graph, HostFunction,
-    MemoryInfo, NativeBlock, Ordinal, Stream, Streams, TimelineId, unsupported,
+    Access, AccessMode, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, Graph,
+    HostFunction, MemoryInfo, NativeBlock, Ordinal, Stream, Streams, TimelineId, unsupported,
 };
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
@@ -281,6 +282,22 @@ impl Driver for LevelZeroDriver {
         self.core.check_native(&self.ledger, device, block, size)
     }
 
+    fn read(&self, device: Ordinal, from: DevicePtr, bytes: &mut [u8]) -> Result<()> {
+        self.read_bytes(device, from, bytes)
+    }
+
+    fn write(&self, device: Ordinal, to: DevicePtr, bytes: &[u8]) -> Result<()> {
+        self.write_bytes(device, to, bytes)
+    }
+
+    fn access_at(&self, device: Ordinal, address: DevicePtr) -> Result<AccessMode> {
+        self.core.access_at(&self.ledger, device, address)
+    }
+
+    fn locate(&self, context: u64, device: u64) -> Result<Ordinal> {
+        self.core.locate(context, device)
+    }
+
     fn streams(&self) -> &dyn Streams {
         self
     }
@@ -322,5 +339,9 @@ impl Streams for LevelZeroDriver {
 
     fn destroy_graph(&self, _: Graph) -> Result<()> {
         Err(unsupported(Operation::Destroy, NO_CAPTURE))
+    }
+
+    fn wrap(&self, device: Ordinal, queue: u64, group: Option<u32>) -> Result<Stream> {
+        self.wrap_queue(device, queue, group)
     }
 }

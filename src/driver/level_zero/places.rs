@@ -86,6 +86,13 @@ impl Places {
         self.state().places.get(&range.start()).copied()
     }
 
+    /// The mapping that an address lies in.
+    pub(super) fn holding(&self, address: DevicePtr) -> Option<Place> {
+        let state = self.state();
+        let (_, place) = state.places.range(..=address).next_back()?;
+        place.range.contains(address).then_some(*place)
+    }
+
     /// The mappings in a range, in order.
     pub(super) fn within(&self, range: DeviceRange) -> Vec<Place> {
         self.state().places.range(range.start()..range.end()).map(|(_, place)| *place).collect()

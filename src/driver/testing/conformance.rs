@@ -131,8 +131,8 @@ impl Check {
         self.run_staged(driver, device, None)
     }
 
-    /// The same; where the host cannot touch the device's memory, bytes are looked at through `staged`. Without
-    /// one, checks that look at bytes are skipped there.
+    /// The same; where the host cannot touch the device's memory, bytes and access are looked at through `staged`,
+    /// without one through the driver itself.
     pub fn run_staged(&self, driver: &Arc<dyn Driver>, device: Ordinal, staged: Option<&Staged>) -> Outcome {
         let capabilities = match driver.device_info(device) {
             Ok(info) => info.capabilities,

@@ -2,8 +2,8 @@
 
 use super::Call;
 use crate::driver::{
-    Access, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, MemoryInfo, NativeBlock, Ordinal,
-    Stream, Streams, TimelineId,
+    Access, AccessMode, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, MemoryInfo, NativeBlock,
+    Ordinal, Stream, Streams, TimelineId,
 };
 use crate::error::Result;
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
@@ -132,6 +132,24 @@ impl<T: Tap> Driver for T {
 
     fn check_native(&self, device: Ordinal, block: NativeBlock, size: ByteSize) -> Result<()> {
         self.inner().check_native(device, block, size)
+    }
+
+    // What tests and tools look at is no call of a step's.
+
+    fn read(&self, device: Ordinal, from: DevicePtr, bytes: &mut [u8]) -> Result<()> {
+        self.inner().read(device, from, bytes)
+    }
+
+    fn write(&self, device: Ordinal, to: DevicePtr, bytes: &[u8]) -> Result<()> {
+        self.inner().write(device, to, bytes)
+    }
+
+    fn access_at(&self, device: Ordinal, address: DevicePtr) -> Result<AccessMode> {
+        self.inner().access_at(device, address)
+    }
+
+    fn locate(&self, context: u64, device: u64) -> Result<Ordinal> {
+        self.inner().locate(context, device)
     }
 
     fn streams(&self) -> &dyn Streams {

@@ -25,7 +25,8 @@ pub(super) const CHECKS: &[Check] = &[
     Check::new("another device's stream is refused", other_s_stream).devices(2),
     Check::new("an address that nobody has ends a stream for good", fault),
     Check::new("a copy out of a hole is a fault", fault_in_hole).needs(VM),
-    Check::new("a copy from what was unmapped before it ran is a fault", fault_unmapped).needs(VM),
+    Check::new("a copy from what was unmapped before it ran is a fault", fault_unmapped)
+        .needs(VM.with(Capabilities::EARLY_WAITS)),
     Check::new("destroying a stream waits for its copies", destroy_waits),
 ];
 

@@ -2,26 +2,38 @@
 
 use super::rig::{Rig, mismatch, refused, same};
 use super::{Check, Checked, Verdict};
-use crate::driver::{CopySlice, Driver, TimelineId};
+use crate::driver::{Capabilities, CopySlice, Driver, TimelineId};
 use crate::error::{Kind, Result};
 use crate::units::{ByteSize, DevicePtr};
 use std::sync::Arc;
+
+const EARLY: Capabilities = Capabilities::EARLY_WAITS;
 
 pub(super) const CHECKS: &[Check] = &[
     Check::new("a timeline starts at 0 and is raised by a stream", raised),
     Check::new("a value that was reached is not waited for", reached),
     Check::new("a write comes after the work before it", after_work),
-    Check::new("a stream waits for another one's value", across),
-    Check::new("a stream that waits holds up no other", alone),
-    Check::new("one value lets several streams go", several),
+    Check::new("a stream waits for another one's value", across).needs(EARLY),
+    Check::new("a stream that waits holds up no other", alone).needs(EARLY),
+    Check::new("one value lets several streams go", several).needs(EARLY),
+    Check::new("a wait for what nobody has promised is refused", unpromised).lacks(EARLY),
     Check::new("a thread that waits is woken", woken),
     Check::new("a timeline that is gone is refused", gone),
-    Check::new("a timeline with a pending write is in use", pending),
+    Check::new("a timeline with a pending write is in use", pending).needs(EARLY),
     Check::new("a wait for what a failed stream owes ends with its error", owed),
-    Check::new("a wait that has begun ends when the stream fails", owed_while_waiting),
-    Check::new("a stream that waits for a failed one fails too", chained),
+    Check::new("a wait that has begun ends when the stream fails", owed_while_waiting).needs(EARLY),
+    Check::new("a stream that waits for a failed one fails too", chained).needs(EARLY),
     Check::new("many timelines at once", many),
 ];
+
+fn unpromised(rig: &mut Rig) -> Verdict {
+    let (stream, other, timeline) = (rig.stream()?, rig.stream()?, rig.timeline()?);
+    refused(Kind::Unsupported, "a wait", rig.driver.stream_wait(other, timeline, 1))?;
+    rig.driver.timeline_write(stream, timeline, 1)?;
+    rig.driver.stream_wait(other, timeline, 1)?;
+    rig.streams().synchronize(other)?;
+    same("the value", 1, rig.driver.timeline_read(timeline)?)
+}
 
 fn raised(rig: &mut Rig) -> Verdict {
     let (stream, timeline) = (rig.stream()?, rig.timeline()?);

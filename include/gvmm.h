@@ -852,9 +852,9 @@ gvmm_status gvmm_block_create(gvmm_device *device,
  * handle stays the caller's, who keeps it until the block is destroyed and its last mapping is gone.
  * Parameters: `device`; `native_handle`, the driver's; `size_bytes`, its size, a multiple of the
  * granularity; `flags`, 0 or GVMM_BLOCK_OWNED; `out_block`, the handle.
- * Statuses: INVALID_SIZE, INVALID_ARGUMENT (`flags`, or a native handle of 0), INVALID_HANDLE (the driver
- * does not know the native handle, as far as it can tell: a vendor's may crash on a number that is none),
- * UNSUPPORTED.
+ * Statuses: INVALID_SIZE, INVALID_ARGUMENT (`flags`, a native handle of 0, or with GVMM_BLOCK_OWNED one of
+ * the host driver that the library owns already), INVALID_HANDLE (the driver does not know the native
+ * handle, as far as it can tell: a vendor's may crash on a number that is none), UNSUPPORTED.
  * Threads: thread-safe.
  */
 gvmm_status gvmm_block_adopt(gvmm_device *device,
@@ -1421,6 +1421,7 @@ gvmm_status gvmm_binding_query(gvmm_binding *binding, gvmm_binding_info *out_inf
 
 /**
  * Unmaps what no step in flight uses, so that the blocks' memory can go back. The next begin maps again.
+ * While the last step is still running, this takes up to 50 ms to see that, and unmaps nothing.
  *
  * State: the addresses stay.
  * Parameters: `binding`; `out_unmapped`, the number of slots unmapped.

@@ -269,3 +269,22 @@ fn entries_of_one_reservation_exchange_their_blocks() {
     drop((entries, reservation));
     world.end("exchanged");
 }
+
+#[test]
+fn a_native_handle_that_is_released_already_is_not_owned_twice() {
+    let mut world = World::bare(&[]);
+    world.add_block(1);
+    let (native, size) = (world.block(0).native(), world.granules(1));
+    let adopt = |owned| world.device.adopt_block(native, size, owned);
+    let refused = adopt(true).map_err(|e| e.kind);
+    assert_eq!(refused.err(), Some(Kind::InvalidArgument));
+    drop(adopt(false).expect("borrowed as often as one likes"));
+    // Made past the library, it is nobody's yet; given up, it may be owned again.
+    let own = world.device.driver().create(Ordinal(0), size, CreateOptions::default()).expect("a handle");
+    let owner = world.device.adopt_block(own, size, true).expect("owned");
+    assert!(world.device.adopt_block(own, size, true).is_err());
+    drop(owner);
+    let again = world.device.driver().create(Ordinal(0), size, CreateOptions::default()).expect("a handle");
+    drop(world.device.adopt_block(again, size, true).expect("owned"));
+    world.end("adopted");
+}

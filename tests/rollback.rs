@@ -9,7 +9,7 @@ use gvmm::driver::testing::Call;
 use gvmm::driver::{Access, AccessMode, Ordinal};
 use gvmm::error::{Error, Kind, Operation, Result};
 use gvmm::units::ByteSize;
-use gvmm::vm::{MappingState, Owner, RemapEntry, RetireEntry};
+use gvmm::vm::{MappingState, Owner, PlaceEntry, RemapEntry, RetireEntry};
 
 /// Capabilities that are switched off.
 const SHAPES: [&[&str]; 6] = [
@@ -40,6 +40,15 @@ struct Scenario {
 fn remap(world: &World, places: &[(usize, u64, Option<usize>)]) -> Result<()> {
     let entries: Vec<RemapEntry> = places.iter().map(|&(r, at, block)| world.entry(r, at, block)).collect();
     world.device.remap(&entries, &[world.stream]).map(|_| ())
+}
+
+fn swap(world: &World, places: &[(u64, usize)]) -> Result<()> {
+    let entry = |&(at, block): &(u64, usize)| PlaceEntry {
+        offset: world.granules(at),
+        block: Some(world.block(block)),
+    };
+    let mut entries: Vec<PlaceEntry> = places.iter().map(entry).collect();
+    world.device.remap_in(&world.reservation(0), &mut entries, &[]).map(|_| ())
 }
 
 fn retire(world: &World, places: &[(usize, u64)]) -> Result<()> {
@@ -75,7 +84,7 @@ fn fill_and_override(world: &World) -> Result<()> {
     world.reservation(0).set_access(world.granules(1), world.granules(1), &[RW, PEER])
 }
 
-const SCENARIOS: [Scenario; 12] = [
+const SCENARIOS: [Scenario; 14] = [
     Scenario {
         name: "reserve, map, set access",
         setup: fill,
@@ -115,6 +124,20 @@ const SCENARIOS: [Scenario; 12] = [
         setup: fill,
         act: |world| remap(world, &[(0, 0, Some(4)), (1, 2, Some(0))]),
         ranged: false,
+        or_after: false,
+    },
+    Scenario {
+        name: "other blocks in the same places",
+        setup: fill,
+        act: |world| swap(world, &[(0, 6), (1, 7), (4, 8)]),
+        ranged: false,
+        or_after: false,
+    },
+    Scenario {
+        name: "other blocks in places that are overridden",
+        setup: fill_and_override,
+        act: |world| swap(world, &[(0, 2), (1, 6), (2, 0)]),
+        ranged: true,
         or_after: false,
     },
     Scenario {

@@ -214,6 +214,7 @@ pub unsafe extern "C" fn gvmm_binding_query(
 }
 
 /// Unmaps what no step in flight uses, so that the blocks' memory can go back. The next begin maps again.
+/// While the last step is still running, this takes up to 50 ms to see that, and unmaps nothing.
 ///
 /// State: the addresses stay.
 /// Parameters: `binding`; `out_unmapped`, the number of slots unmapped.

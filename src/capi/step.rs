@@ -14,7 +14,7 @@ use super::versioned::{Caller, Versioned, versioned};
 use crate::error::{Operation, Result};
 use crate::rebind::{Buffer, Buffers, Outcome, StepReport};
 use crate::units::{ByteSize, DevicePtr};
-use crate::vm::Block;
+use crate::vm::{Block, Device};
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -202,6 +202,15 @@ impl Buffers for StepBuffers {
         block
             .map(|object| Arc::clone(&object.block))
             .map_err(|error| error.during(Operation::Begin).entry(i as u64))
+    }
+
+    #[inline]
+    fn block_size(&self, i: usize, device: &Device) -> Result<Option<ByteSize>> {
+        match BlockObject::size_on(self.buffers.get(i).block, device) {
+            Some(size) => Ok(Some(size)),
+            // Which failure it is, the block itself says.
+            None => Ok(self.block(i)?.size_on(device)),
+        }
     }
 
     fn epoch(&self) -> u64 {

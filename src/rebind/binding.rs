@@ -117,7 +117,7 @@ impl Binding {
     }
 
     /// Unmaps the windows that no step in flight uses, and says how many; the layout and its addresses stay, and
-    /// the next begin maps again.
+    /// the next begin maps again. Where the last step is still running, this takes up to 50 ms to see that.
     ///
     /// # Errors
     /// `Busy`, `StreamCapturing`, and what unmapping fails with.

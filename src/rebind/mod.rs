@@ -24,6 +24,7 @@ mod exchange;
 mod free_list;
 mod ids;
 mod layout;
+mod marks;
 mod overlap;
 mod plan;
 mod planner;
@@ -36,6 +37,7 @@ mod settings;
 mod shadow;
 mod slot;
 mod step;
+mod table;
 mod threshold;
 
 pub use binding::{Binding, Options};

@@ -47,7 +47,10 @@ impl Engine {
 
     fn put_in_force(&mut self, layout: Layout, offer: Offer, buffers: &impl Buffers, review: Review) {
         if let Some(old) = self.layout.replace(layout) {
-            self.retire(old);
+            self.marks.retire(&self.device, old);
+        }
+        if review.new_ids {
+            self.scratch.ids.accept();
         }
         self.generation += 1;
         (self.windows, self.epoch, self.unsure) = (offer.windows, review.epoch, false);
@@ -103,7 +106,7 @@ impl Engine {
         let aliases = self.device.capabilities().has(Capabilities::ALIASING);
         if let Some(old) = self.layout.as_ref().filter(|_| !aliases) {
             entries = old.emptying();
-            waited = !entries.is_empty() && self.wait_for_last(old)?;
+            waited = !entries.is_empty() && old.used && self.marks.wait()?;
         }
         for i in 0..self.slots.len() {
             if let Some(entry) = layout.entry(i, offer.blocks[i].clone()) {
@@ -112,14 +115,6 @@ impl Engine {
             }
         }
         Ok((entries, waited))
-    }
-
-    /// Waits on the host for the last step, where it may use what `layout` has mapped.
-    pub(super) fn wait_for_last(&self, layout: &Layout) -> Result<bool> {
-        match self.last.as_ref().filter(|_| layout.used) {
-            Some(mark) => mark.wait().map(|()| true),
-            None => Ok(false),
-        }
     }
 }
 

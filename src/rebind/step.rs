@@ -27,12 +27,12 @@ impl Engine {
         }
         let mut outcome = Outcome::Started;
         let report = self.counted(|engine| {
-            engine.leave_others(stream)?;
+            engine.marks.leave_others(stream)?;
             let fits = engine.examine(buffers, review);
             let report = match fits {
                 Ok(true) => {
                     // Only a step may enqueue the events of earlier layouts.
-                    engine.collect();
+                    engine.marks.collect(&engine.device);
                     engine.start(stream, buffers, review)
                 }
                 Ok(false) => {
@@ -50,10 +50,10 @@ impl Engine {
 
     /// The part of a begin on `stream` that remains where nothing is done there.
     fn leave_for(&mut self, stream: Stream) -> Result<StepReport> {
-        if !self.has_others(stream) {
+        if !self.marks.has_others(stream) {
             return Ok(StepReport::default());
         }
-        self.counted(|engine| engine.leave_others(stream).map(|()| StepReport::default()))
+        self.counted(|engine| engine.marks.leave_others(stream).map(|()| StepReport::default()))
     }
 
     fn check_begin(&self, count: usize, generation: u64) -> Result<()> {
@@ -72,11 +72,7 @@ impl Engine {
     /// True where a step with the same buffers needs no driver call.
     fn needs_nothing(&self, stream: Stream) -> bool {
         let copies = self.layout.as_ref().is_none_or(|layout| layout.copies_in.count != 0);
-        !copies && !self.changes_stream(stream) && self.retired.is_empty()
-    }
-
-    fn changes_stream(&self, stream: Stream) -> bool {
-        self.last.as_ref().is_some_and(|mark| mark.stream() != stream)
+        !copies && !self.marks.is_elsewhere(stream) && !self.marks.has_retired()
     }
 
     fn record_again(&mut self, report: StepReport) -> (Outcome, StepReport) {
@@ -105,18 +101,18 @@ impl Engine {
         Ok(StepReport { changed_slots: review.changed, ..report })
     }
 
-    /// Points the suspects at buffers: this step's, or those served.
+    /// Points the copies of suspects at buffers: this step's, or those served. What is baked stays where it is.
     fn point(&mut self, buffer: impl Fn(usize, &Buffer) -> Buffer) {
         let Some(layout) = &mut self.layout else { return };
-        for i in self.scratch.suspects.iter().map(|i| *i as usize) {
+        for i in self.scratch.copied.iter().map(|i| *i as usize) {
             layout.point(i, &self.slots[i], &buffer(i, &self.served[i]));
         }
     }
 
     /// Looks at what the copies would write, where that changed.
     fn check_copies(&mut self) -> Result<()> {
-        let suspects = self.scratch.suspects.iter().map(|i| *i as usize);
-        self.layout.as_mut().map_or(Ok(()), |layout| layout.check_copies(suspects))
+        let copied = self.scratch.copied.iter().map(|i| *i as usize);
+        self.layout.as_mut().map_or(Ok(()), |layout| layout.check_copies(copied))
     }
 
     /// Waits, remaps, copies in. Copying comes last, since it alone cannot be taken back.
@@ -140,12 +136,10 @@ impl Engine {
     /// Waits for the last step: on the host where its windows are remapped, else on the device where this step runs
     /// on another stream.
     fn wait_before(&self, stream: Stream, remaps: bool) -> Result<bool> {
-        let waited = match &self.layout {
-            Some(layout) if remaps => self.wait_for_last(layout)?,
-            _ => false,
-        };
-        if let Some(mark) = self.last.as_ref().filter(|_| !waited && self.changes_stream(stream)) {
-            mark.wait_on(stream)?;
+        let in_use = self.layout.as_ref().is_some_and(|layout| layout.used);
+        let waited = remaps && in_use && self.marks.wait()?;
+        if !waited {
+            self.marks.wait_on(stream)?;
         }
         Ok(waited)
     }
@@ -182,13 +176,16 @@ impl Engine {
             self.served[i as usize] = buffers.get(i as usize);
         }
         layout.accept_copies();
+        if review.new_ids {
+            self.scratch.ids.accept();
+        }
         (self.epoch, self.unsure) = (review.epoch, false);
     }
 
     /// Maps what a failed start remapped as it was; gives the failure to report.
     fn undo(&mut self, stream: Stream, failure: Error) -> Error {
         // A driver that copies slice by slice may have enqueued some: the shadows are in use.
-        self.mark(stream);
+        self.marks.over(&self.device, stream);
         let Some(layout) = &mut self.layout else { return failure };
         layout.used = true;
         match self.remap() {
@@ -236,7 +233,7 @@ impl Engine {
 
     fn over(&mut self, stream: Stream) {
         self.step = None;
-        self.mark(stream);
+        self.marks.over(&self.device, stream);
     }
 }
 

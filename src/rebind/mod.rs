@@ -15,6 +15,7 @@
 //! The deciding parts (`slot`, `threshold`, `plan`, `ids`, `overlap`, `free_list`, and all of the planner) are pure; `engine` holds the state, `shadow` the device's arena and budget.
 
 mod binding;
+mod binding_plan;
 mod buffers;
 mod choice;
 mod churn;
@@ -28,6 +29,7 @@ mod marks;
 mod overlap;
 mod plan;
 mod planner;
+mod planning;
 pub mod profile;
 mod profile_file;
 mod relayout;
@@ -46,6 +48,7 @@ pub use churn::{Churn, DEFAULT_WATCHED_STEPS, MOST_WATCHED_STEPS, Moves};
 pub use cost::{CopyPath, Cost, Rules};
 pub use exchange::{export_plan, import_plan, plan_digest};
 pub use planner::{Commands, Explanation, Price, Situation, SlotPlan, explain, plan, price};
+pub use planning::{Patch, PlanInfo, PlanOptions};
 pub use profile_file::profile_of;
 pub use report::{BindingInfo, Outcome, StepReport};
 pub use shadow::{ShadowBudget, set_shadow_budget, shadow_budget};

@@ -201,7 +201,7 @@ impl<'a> Situation<'a> {
     }
 
     /// The same as plain numbers.
-    fn problem(&self) -> Problem {
+    pub(super) fn problem(&self) -> Problem {
         let costs = self.costs();
         let weigh = |cost: Cost| costs.weigh(cost);
         let columns = Columns::new(self.churn);

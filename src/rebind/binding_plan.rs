@@ -69,6 +69,14 @@ impl Binding {
         engine.adopt_plan(actions)
     }
 
+    /// True where costs decide, not a threshold.
+    ///
+    /// # Errors
+    /// `Busy`.
+    pub fn has_planner(&self) -> Result<bool> {
+        Ok(self.enter(Operation::Query)?.planner.is_some())
+    }
+
     /// The digest of the plan, to be compared with that of other ranks.
     ///
     /// # Errors

@@ -15,10 +15,10 @@ const RANKS: u32 = 8;
 const SLOTS: usize = 24;
 
 /// Steps in which rank `rank` moves its first slots: more of them on a higher rank, and some only now and then.
-fn homes<'a>(rank: u32, n: usize, all: &'a [[Home; 2]]) -> Vec<&'a Home> {
+fn homes(rank: u32, n: usize, all: &[[Home; 2]]) -> Vec<&Home> {
     let moves = |i: usize| match i {
         0..8 => true,
-        _ if i < 8 + 2 * rank as usize => n % (1 + i % 3) == 0,
+        _ if i < 8 + 2 * rank as usize => n.is_multiple_of(1 + i % 3),
         _ => false,
     };
     all.iter().enumerate().map(|(i, pair)| &pair[if moves(i) { n % 2 } else { 0 }]).collect()

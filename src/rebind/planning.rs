@@ -235,8 +235,11 @@ impl Chance<'_> {
 impl Engine {
     /// Makes the plan, once the watched steps are over.
     fn freeze(&mut self) {
+        if !self.planner.as_ref().is_some_and(Planner::is_ripe) {
+            return;
+        }
         let budget = self.shadow_room();
-        let Some(planner) = self.planner.as_mut().filter(|planner| planner.is_ripe()) else { return };
+        let Some(planner) = &mut self.planner else { return };
         planner.churn = planner.watch.churn();
         let situation = planner.situation(&self.device, &self.slots, &planner.churn, budget);
         let SlotPlan { actions, .. } = plan(&situation);
@@ -312,7 +315,7 @@ impl Engine {
             |i: usize, action, room| chances[i].allows(action, planner.patches_slot(&self.slots[i], i), room);
         let wrong: Vec<usize> = (0..actions.len()).filter(|&i| !may(i, actions[i], u64::MAX)).collect();
         if !wrong.is_empty() {
-            self.repair(planner, &mut actions, &wrong, |i, action, room| may(i, action, room));
+            self.repair(planner, &mut actions, &wrong, may);
         }
         let bytes = ByteSize(shadows(&self.slots, &actions));
         let booking = Arena::of(&self.device).book_bytes(&self.device, self.booking.as_ref(), bytes);

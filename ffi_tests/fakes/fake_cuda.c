@@ -368,6 +368,8 @@ API R cuDevicePrimaryCtxRelease_v2(int d) {
     primaries[d].refs--;
     return OK;
 }
+/* The owner destroys what is in it; whoever retained it still has to release it. */
+API R cuDevicePrimaryCtxReset_v2(int d) { ENTER(); primaries[d].dead = 1; return OK; }
 API R cuCtxCreate_v2(Ctx **out, unsigned flags, int d) {
     ENTER();
     (void)flags;
@@ -462,16 +464,19 @@ API R cuMemGetAllocationGranularity(size_t *g, const Prop *p, int option) {
 }
 API R cuMemAddressReserve(U *at, size_t size, size_t alignment, U hint, U flags) {
     ENTER();
-    (void)hint;
     if (!size || size % GRANULE || (alignment & (alignment - 1)) || flags) return breach(INVALID, __func__);
     if (alignment < GRANULE) alignment = GRANULE;
     if (size > 1ull << 46) return OOM;
-    char *p = mmap(NULL, size + alignment, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) return OOM;
-    U start = ((U)p + alignment - 1) & ~(alignment - 1);
-    if (start > (U)p) munmap(p, start - (U)p);
-    U end = (U)p + size + alignment;
-    if (end > start + size) munmap((void *)(start + size), end - start - size);
+    const int how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    char *p = hint && hint % alignment == 0 ? mmap((void *)hint, size, PROT_NONE, how | MAP_FIXED_NOREPLACE, -1, 0) : MAP_FAILED;
+    U start = (U)p;
+    if (p == MAP_FAILED) {
+        if ((p = mmap(NULL, size + alignment, PROT_NONE, how, -1, 0)) == MAP_FAILED) return OOM;
+        start = ((U)p + alignment - 1) & ~(alignment - 1);
+        if (start > (U)p) munmap(p, start - (U)p);
+        U end = (U)p + size + alignment;
+        if (end > start + size) munmap((void *)(start + size), end - start - size);
+    }
     pthread_mutex_lock(&big);
     EACH(ranges, i) if (!ranges[i].size) { ranges[i] = (Range){start, size}; break; }
     pthread_mutex_unlock(&big);

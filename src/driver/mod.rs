@@ -15,14 +15,19 @@
 //! release, then free; nobody waits for running work but us.
 
 mod books;
+mod codes;
 pub mod cuda;
+mod delegate;
 pub mod hip;
 pub mod host;
 pub mod level_zero;
 pub mod library;
 mod lines;
 mod open;
+#[cfg(any(test, feature = "hip-runtime-sys"))]
+mod oracle;
 pub mod quirks;
+mod structs;
 mod table;
 pub mod testing;
 mod tiles;

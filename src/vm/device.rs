@@ -39,7 +39,7 @@ impl Device {
     /// `NoDevice`, and the driver's.
     pub fn open(driver: Arc<dyn Driver>, ordinal: Ordinal) -> Result<Arc<Self>> {
         if ordinal.0 >= driver.device_count() {
-            let hint = "the driver has fewer devices";
+            let hint = "the driver has fewer devices: gvmm_device_count says how many";
             return Err(Error::new(Kind::NoDevice, Operation::Open, hint));
         }
         let info = driver.device_info(ordinal)?;

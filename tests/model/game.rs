@@ -134,7 +134,7 @@ impl Game {
             }
             Op::SetAccess(r, at, size, list) => {
                 let r = self.pick_range(*r)?;
-                let (world, model, list) = (&self.world, &mut self.model, &lists()[*list]);
+                let (world, model, list) = (&self.world, &mut self.model, &self.world.list(&lists()[*list]));
                 let result =
                     world.reservation(r).set_access(world.granules(*at), world.granules(*size), list);
                 Some((result, model.set_access(r, *at, *size, list)))

@@ -3,8 +3,8 @@
 use super::api::{Api, NO_TIMING, NOT_READY, SUCCESS};
 use super::copy::Kernels;
 use super::device::{Device, PLAIN};
-use super::stream::refuse_inside;
 use crate::driver::library::intern;
+use crate::driver::lines::{about_streams, refuse_inside};
 use crate::driver::quirks::{self, Care, Subject};
 use crate::driver::{DriverKind, Ordinal, Stream};
 use crate::error::{Error, Kind, Operation, Result};
@@ -31,6 +31,13 @@ pub(super) struct Context {
     /// A stream with nothing on it and an event, to ask whether the context still works.
     watch: u64,
     beat: u64,
+}
+
+/// A context is itself alone: its handle may come back for another.
+impl PartialEq for Context {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
 }
 
 /// The table of functions, the devices and the contexts.
@@ -75,7 +82,13 @@ impl Core {
     }
 
     pub(super) fn device(&self, device: Ordinal, operation: Operation) -> Result<&Device> {
-        let missing = || Error::new(Kind::NoDevice, operation, "no device of that number");
+        let missing = || {
+            Error::new(
+                Kind::NoDevice,
+                operation,
+                "no device of that number: gvmm_device_count says how many there are",
+            )
+        };
         self.devices.get(device.0 as usize).ok_or_else(missing)
     }
 
@@ -91,7 +104,7 @@ impl Core {
             let mut handle = 0;
             self.api.check(self.api.primary_retain(&mut handle, device.handle), operation)?;
             self.furnish(handle, device, operation).inspect_err(|_| {
-                self.log("release the primary context", self.api.primary_release(device.handle));
+                self.log_status("release the primary context", self.api.primary_release(device.handle));
             })
         })
     }
@@ -155,7 +168,7 @@ impl Core {
     }
 
     /// An error where the context no longer works. Makes no call that could wait for running work.
-    pub(super) fn check_health(&self, context: &Context) -> Result<()> {
+    pub(super) fn check_context(&self, context: &Context) -> Result<()> {
         let _entered = self.enter(context.handle, Operation::Timeline)?;
         // An idle stream may have nothing to tell; one that is given something to do has.
         let asked = [
@@ -169,13 +182,8 @@ impl Core {
         }
     }
 
-    /// The contexts of ours that exist by now.
-    pub(super) fn primaries(&self) -> impl Iterator<Item = &Arc<Context>> {
-        self.devices.iter().filter_map(|d| d.primary.get())
-    }
-
     /// Logs a failed clean-up.
-    pub(super) fn log(&self, what: &str, status: i32) {
+    pub(super) fn log_status(&self, what: &str, status: i32) {
         log_failure(&self.api, what, status);
     }
 
@@ -229,7 +237,7 @@ impl Core {
         let (mut watch, mut beat) = (0, 0);
         self.api.check(self.api.stream_create(&mut watch, NON_BLOCKING), operation)?;
         self.api.check(self.api.event_create(&mut beat, NO_TIMING), operation).inspect_err(|_| {
-            self.log("destroy a stream", self.api.stream_destroy(watch));
+            self.log_status("destroy a stream", self.api.stream_destroy(watch));
         })?;
         let kernels = Kernels::load(&self.api, device.care);
         Ok(Arc::new(Context { handle, device: device.ordinal, kernels, watch, beat }))
@@ -243,12 +251,12 @@ impl Drop for Core {
             let Some(context) = device.primary.get() else { continue };
             if let Ok(_entered) = self.enter(context.handle, Operation::Destroy) {
                 if let Some(kernels) = &context.kernels {
-                    self.log("unload the copy kernels", self.api.module_unload(kernels.module));
+                    self.log_status("unload the copy kernels", self.api.module_unload(kernels.module));
                 }
-                self.log("destroy an event", self.api.event_destroy(context.beat));
-                self.log("destroy a stream", self.api.stream_destroy(context.watch));
+                self.log_status("destroy an event", self.api.event_destroy(context.beat));
+                self.log_status("destroy a stream", self.api.stream_destroy(context.watch));
             }
-            self.log("release the primary context", self.api.primary_release(device.handle));
+            self.log_status("release the primary context", self.api.primary_release(device.handle));
         }
     }
 }
@@ -270,13 +278,5 @@ fn log_failure(api: &Api, what: &str, status: i32) {
     // 4: the process ends, and the driver has cleaned up already.
     if status != SUCCESS && status != 4 {
         log::warn!("could not {what}: {}", api.error(status, Operation::Destroy));
-    }
-}
-
-/// A bad handle of a stream is a bad stream, also where the call is about something else.
-const fn about_streams(operation: Operation) -> Operation {
-    match operation {
-        Operation::Copy | Operation::Timeline | Operation::Capture | Operation::Launch => operation,
-        _ => Operation::Stream,
     }
 }

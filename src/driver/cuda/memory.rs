@@ -3,11 +3,12 @@
 //!
 //! No lock is held across a driver call: a mapping is booked as busy before its call and settled after it.
 
-use super::api::{AccessDesc, Location, ON_DEVICE, SUCCESS, Status};
+use super::api::{SUCCESS, Status};
 use super::context::Core;
 use super::device::Device;
 use crate::driver::books::{Block, Books, Claim};
 use crate::driver::library::intern;
+use crate::driver::structs::{AccessDesc, Location};
 use crate::driver::{Access, AccessMode, CreateOptions, MemoryInfo, NativeBlock, Ordinal, unsupported};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
@@ -187,7 +188,7 @@ impl Core {
                 continue;
             }
             for (mapping, had) in before.iter().filter(|(mapping, _)| mapping.start() < run.start()) {
-                self.log("give access back", self.set_run(*mapping, had));
+                self.log_status("give access back", self.set_run(*mapping, had));
             }
             return Err(self.api.error(status, Operation::SetAccess));
         }
@@ -230,8 +231,7 @@ impl Core {
                 }
                 None => {}
             }
-            let location =
-                Location { kind: ON_DEVICE, id: self.device(line.device, Operation::SetAccess)?.handle };
+            let location = Location::device(self.device(line.device, Operation::SetAccess)?.handle);
             let flags = i32::try_from(line.mode.0).unwrap_or(0);
             list.push(AccessDesc { location, flags });
         }

@@ -5,7 +5,7 @@ use super::copy::Kernels;
 use super::device::{Device, PLAIN};
 use super::holds::Holds;
 use crate::driver::library::intern;
-use crate::driver::lines::refuse_inside;
+use crate::driver::lines::{about_streams, refuse_inside};
 use crate::driver::quirks::Care;
 use crate::driver::{Ordinal, Stream};
 use crate::error::{Error, Kind, Operation, Result};
@@ -108,7 +108,13 @@ impl Core {
     }
 
     pub(super) fn device(&self, device: Ordinal, operation: Operation) -> Result<&Device> {
-        let missing = || Error::new(Kind::NoDevice, operation, "no device of that number");
+        let missing = || {
+            Error::new(
+                Kind::NoDevice,
+                operation,
+                "no device of that number: gvmm_device_count says how many there are",
+            )
+        };
         self.devices.get(device.0 as usize).ok_or_else(missing)
     }
 
@@ -240,13 +246,5 @@ fn log_failure(api: &Api, what: &str, status: i32) {
     // 4: the process ends, and HIP has cleaned up already.
     if status != SUCCESS && status != 4 {
         log::warn!("could not {what}: {}", api.error(status, Operation::Destroy));
-    }
-}
-
-/// A bad handle of a stream is a bad stream, also where the call is about something else.
-const fn about_streams(operation: Operation) -> Operation {
-    match operation {
-        Operation::Copy | Operation::Timeline | Operation::Capture | Operation::Launch => operation,
-        _ => Operation::Stream,
     }
 }

@@ -4,13 +4,14 @@
 //! A mapping is booked as busy before its call and settled after it. The lock for virtual-memory calls is the only
 //! one held across a call (see [`Core::alone`]).
 
-use super::api::{AllocationProp, OUT_OF_MEMORY, SUCCESS, Status};
+use super::api::{OUT_OF_MEMORY, SUCCESS, Status, number};
 use super::context::Core;
 use super::device::{Device, no_virtual_memory};
 use super::holds::{Held, Room};
 use super::limits;
 use crate::driver::books::{Block, Books};
 use crate::driver::quirks::Care;
+use crate::driver::structs::AllocationProp;
 use crate::driver::{CreateOptions, MemoryInfo, NativeBlock, Ordinal, unsupported};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
@@ -130,7 +131,7 @@ impl Core {
         let care = self.virtual_memory(device, Operation::Create)?.care;
         self.whole_granules(device, size, Operation::Create)?;
         let _entered = self.enter_device(device, Operation::Create)?;
-        let properties = AllocationProp::pinned(device, options.exportable);
+        let properties = AllocationProp::pinned(number(device), options.exportable);
         let make = |handle: &mut u64| {
             let _alone = self.alone(care);
             self.api.create(handle, size.get(), &properties, 0)

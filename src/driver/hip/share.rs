@@ -1,10 +1,11 @@
 //! Blocks that go to other processes, come from them, or come from a framework in this one.
 #![allow(unsafe_code, reason = "the driver gives a file descriptor as a number")]
 
-use super::api::{AccessDesc, AllocationProp, Location, ON_DEVICE, PINNED, POSIX_FD, SUCCESS};
+use super::api::{SUCCESS, number};
 use super::context::Core;
 use crate::driver::books::{Block, Books};
 use crate::driver::quirks::Care;
+use crate::driver::structs::{AccessDesc, AllocationProp, Location, ON_DEVICE, PINNED, POSIX_FD};
 use crate::driver::{NativeBlock, Ordinal};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::ByteSize;
@@ -79,7 +80,7 @@ impl Core {
         }
         let _entered = self.enter_device(device, Operation::Query)?;
         let properties = self.properties_of(block.0)?;
-        let location = Location::device(device);
+        let location = Location::device(number(device));
         if properties.kind != PINNED
             || properties.location.kind != ON_DEVICE
             || properties.location != location
@@ -120,7 +121,7 @@ impl Core {
         self.api.check(self.api.address_reserve(&mut at, bytes, align, 0, 0), Operation::Query)?;
         let mut mapped = self.api.map(at, bytes, 0, handle, 0);
         if mapped == SUCCESS {
-            let own = AccessDesc { location: Location::device(device), flags: 3 };
+            let own = AccessDesc { location: Location::device(number(device)), flags: 3 };
             mapped = self.api.set_access(at, bytes, &raw const own, 1);
             let (mut base, mut found) = (0, 0);
             if mapped == SUCCESS || self.api.address_range(&mut base, &mut found, at) == SUCCESS {

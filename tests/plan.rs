@@ -177,7 +177,8 @@ fn plans_of_other_steps_and_other_ranks_are_the_same() {
         let (one, other) = (early.plan().actions, late.plan().actions);
         let slots = &early.recording.slots;
         assert_eq!(plan_digest(slots, &one), plan_digest(slots, &other));
-        assert_eq!(import_plan(slots, &export_plan(slots, &one)), Ok(other));
+        let bytes = export_plan(slots, &one, &early.churn);
+        assert_eq!(import_plan(slots, &bytes), Ok((other, early.churn.clone())));
     }
 }
 
@@ -193,5 +194,6 @@ fn other_churn_is_another_plan_until_one_is_shared() {
     let seen = case.plan().actions;
     let slots = &case.recording.slots;
     assert_ne!(plan_digest(slots, &own), plan_digest(slots, &seen));
-    assert_eq!(import_plan(slots, &export_plan(slots, &seen)), Ok(seen));
+    let bytes = export_plan(slots, &seen, &case.churn);
+    assert_eq!(import_plan(slots, &bytes), Ok((seen, case.churn.clone())));
 }

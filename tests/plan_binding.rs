@@ -6,8 +6,8 @@ use gvmm::driver::testing::Call;
 use gvmm::error::{Error, Kind, Operation};
 use gvmm::rebind::profile::Profile;
 use gvmm::rebind::{
-    Action, Binding, Commands, Options, Outcome, Patch, PlanOptions, Slot, SlotFlags, StepReport, Threshold,
-    set_shadow_budget, shadow_budget,
+    Action, Binding, Churn, Commands, Moves, Options, Outcome, Patch, PlanOptions, Slot, SlotFlags,
+    StepReport, Threshold, export_plan, set_shadow_budget, shadow_budget,
 };
 use gvmm::units::ByteSize;
 use rebind_support::recording::{Homes, Recording};
@@ -15,6 +15,11 @@ use rebind_support::{Given, Home, World, actions, addresses, begin, holds, step,
 
 const MIB: u64 = 1 << 20;
 const INJECTED: Error = Error::new(Kind::DriverError, Operation::Copy, "injected");
+
+/// A plan of slots that were never seen to move.
+fn exported(slots: &[Slot], actions: &[Action]) -> Vec<u8> {
+    export_plan(slots, actions, &Churn::new(vec![Moves::NEVER; slots.len()], 4))
+}
 
 fn slot(bytes: u64) -> Slot {
     Slot::new(ByteSize(bytes))
@@ -162,7 +167,7 @@ fn a_baked_slot_that_moves_gets_an_address_of_ours_once() {
 fn a_mapped_slot_that_was_to_stay_is_remapped_and_counted() {
     let world = World::new();
     let (slots, homes) = ([slot(8 * MIB)], [world.home(8 * MIB), world.home(8 * MIB)]);
-    let plan = gvmm::rebind::export_plan(&slots, &[Action::MAP]);
+    let plan = exported(&slots, &[Action::MAP]);
     let binding = planned(&world, &slots, options());
     binding.import_plan(&plan).expect("a plan of these slots");
     for n in 0..16 {
@@ -266,7 +271,7 @@ fn a_budget_of_nothing_copies_nothing() {
         assert_eq!(shadow_budget(&world.device).booked, ByteSize::ZERO);
     }
     // A rank that has less than the one that planned is told so, and can do with another plan.
-    let plan = gvmm::rebind::export_plan(&mixed.slots, &[Action::COPY; 21]);
+    let plan = exported(&mixed.slots, &[Action::COPY; 21]);
     let binding = planned(&world, &mixed.slots, options());
     binding.import_plan(&plan).expect("a plan of these slots");
     let given = Given::of(&mixed.step(0));
@@ -274,7 +279,7 @@ fn a_budget_of_nothing_copies_nothing() {
         let failed = binding.begin(world.stream, &given, 0);
         assert_eq!(failed.map_err(|e| e.kind), Err(Kind::OutOfDeviceMemory));
     }
-    let plan = gvmm::rebind::export_plan(&mixed.slots, &[Action::MAP; 21]);
+    let plan = exported(&mixed.slots, &[Action::MAP; 21]);
     binding.import_plan(&plan).expect("a plan of these slots");
     run(&world, &binding, &mixed.slots, &mixed.step(0), 1);
 }
@@ -304,7 +309,7 @@ fn wrong_calls_have_a_status_each_and_change_nothing() {
     assert_eq!(kind(plain.export_plan()), Kind::WrongState);
     assert_eq!(kind(plain.replan()), Kind::WrongState);
     assert_eq!(kind(plain.explain()), Kind::WrongState);
-    let plan = gvmm::rebind::export_plan(&slots, &[Action::COPY]);
+    let plan = exported(&slots, &[Action::COPY]);
     assert_eq!(kind(plain.import_plan(&plan)), Kind::WrongState);
     assert_eq!(plain.patches(), Ok(vec![]));
     for watched_steps in [1, 10] {
@@ -315,7 +320,7 @@ fn wrong_calls_have_a_status_each_and_change_nothing() {
     let binding = planned(&world, &slots, options());
     assert_eq!(kind(binding.export_plan()), Kind::WrongState);
     assert_eq!(kind(binding.import_plan(b"GVMMPLAN")), Kind::InvalidArgument);
-    let other = gvmm::rebind::export_plan(&[slot(8192)], &[Action::COPY]);
+    let other = exported(&[slot(8192)], &[Action::COPY]);
     assert_eq!(kind(binding.import_plan(&other)), Kind::PlanMismatch);
     begin(&binding, world.stream, &Given::of(&[&home])).expect("begin");
     assert_eq!(kind(binding.import_plan(&plan)), Kind::WrongState);

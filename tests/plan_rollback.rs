@@ -116,7 +116,8 @@ impl Life<'_> {
 /// One life whose `nth` driver call fails, and how many calls it made.
 fn live(nth: Option<u64>) -> (Seen, u32, u64) {
     let world = World::new();
-    let homes: Vec<[Home; 2]> = slots().iter().map(|slot| [0, 1].map(|_| world.home(slot.bytes.get().max(MIB2)))).collect();
+    let homes: Vec<[Home; 2]> =
+        slots().iter().map(|slot| [0, 1].map(|_| world.home(slot.bytes.get().max(MIB2)))).collect();
     let (before, calls) = (world.trace.live(), world.fault.calls());
     if let Some(nth) = nth {
         world.fault.fail(None, nth, 1, INJECTED);

@@ -1,7 +1,7 @@
 //! What a binding's caller asks of its planner.
 
 use super::binding::{Binding, Options};
-use super::exchange::{export_plan, import_plan, plan_digest};
+use super::exchange::{export_plan, import_plan};
 use super::planner::{Explanation, Price};
 use super::planning::{Patch, PlanOptions, Planner};
 use super::slot::Slot;
@@ -52,8 +52,8 @@ impl Binding {
     /// `Busy`, `WrongState` (no planner, or no plan yet).
     pub fn export_plan(&self) -> Result<Vec<u8>> {
         let mut engine = self.enter(Operation::Bind)?;
-        let plan = engine.frozen_plan()?;
-        Ok(export_plan(&engine.slots, &plan))
+        let (slots, actions, _, churn) = engine.frozen_plan()?;
+        Ok(export_plan(slots, actions, churn))
     }
 
     /// Uses another rank's plan from the next begin on, instead of one of its own. Slots whose buffers here do not allow
@@ -65,8 +65,8 @@ impl Binding {
     /// small for the plan.
     pub fn import_plan(&self, bytes: &[u8]) -> Result<()> {
         let mut engine = self.enter(Operation::Bind)?;
-        let actions = import_plan(&engine.slots, bytes)?;
-        engine.adopt_plan(actions)
+        let (actions, churn) = import_plan(&engine.slots, bytes)?;
+        engine.adopt_plan(actions, churn)
     }
 
     /// True where costs decide, not a threshold.
@@ -82,9 +82,7 @@ impl Binding {
     /// # Errors
     /// As for [`export_plan`](Self::export_plan).
     pub fn plan_digest(&self) -> Result<u64> {
-        let mut engine = self.enter(Operation::Bind)?;
-        let plan = engine.frozen_plan()?;
-        Ok(plan_digest(&engine.slots, &plan))
+        Ok(self.enter(Operation::Bind)?.frozen_plan()?.2)
     }
 
     /// Checks that the plan has this digest, which another rank's has.

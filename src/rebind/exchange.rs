@@ -1,40 +1,60 @@
 //! A plan as bytes, so that all ranks can use the plan of one; and its digest.
 //!
 //! ```text
-//! "GVMMPLAN"  format u32  slots u32  { bytes u64  alignment u64  direction u32  flags u32  space u32  shadow u8  action u8 }  digest u64
+//! "GVMMPLAN"  format u32  slots u32  watched steps u32
+//! { bytes u64  alignment u64  direction u32  flags u32  space u32  shadow u8  action u8  moves u8 } for each slot
+//! checksum u64
 //! ```
 //!
-//! Numbers are little-endian. The digest is FNV-1a (64 bits) of all that is before it: enough to tell plans apart and
-//! to see that bytes were lost or changed, not to keep out somebody who means harm.
+//! Numbers are little-endian. The checksum is FNV-1a (64 bits) of all that is before it, and a digest the same of shapes
+//! and actions alone: enough to tell plans apart and to see that bytes were lost or changed, not to keep out somebody
+//! who means harm.
 
+use super::churn::{Churn, Moves};
 use super::slot::{Action, Slot, SlotFlags};
 use crate::error::{Error, Kind, Operation, Result};
 
 const MAGIC: &[u8; 8] = b"GVMMPLAN";
 const FORMAT: u32 = 1;
-const HEAD: usize = 16;
-const SLOT: usize = 30;
+const HEAD: usize = 20;
+/// A slot's shape, its action, and when it moved.
+const SHAPE: usize = 29;
+const SLOT: usize = SHAPE + 2;
 const TAIL: usize = 8;
 
 /// What tells plans apart: the same for the same actions of slots of the same shapes, on every machine. Where a slot's
 /// memory lies, and what was seen or measured, does not matter.
 pub fn plan_digest(slots: &[Slot], actions: &[Action]) -> u64 {
-    fnv(&body(slots, actions))
+    let mut bytes = Vec::with_capacity(slots.len() * (SHAPE + 1));
+    for (slot, action) in slots.iter().zip(actions) {
+        put_shape(&mut bytes, slot);
+        bytes.push(action.0 as u8);
+    }
+    fnv(&bytes)
 }
 
-/// A plan as bytes for [`import_plan`].
-pub fn export_plan(slots: &[Slot], actions: &[Action]) -> Vec<u8> {
-    let mut bytes = body(slots, actions);
+/// A plan as bytes for [`import_plan`], with the churn that it was made for; one action and one churn a slot.
+pub fn export_plan(slots: &[Slot], actions: &[Action], churn: &Churn) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEAD + slots.len() * SLOT + TAIL);
+    bytes.extend(MAGIC);
+    // A binding holds no more slots than fit.
+    for number in [FORMAT, u32::try_from(slots.len()).unwrap_or(u32::MAX), churn.steps()] {
+        bytes.extend(number.to_le_bytes());
+    }
+    for ((slot, action), moves) in slots.iter().zip(actions).zip(churn.moves()) {
+        put_shape(&mut bytes, slot);
+        bytes.extend([action.0 as u8, moves.0]);
+    }
     bytes.extend(fnv(&bytes).to_le_bytes());
     bytes
 }
 
-/// The actions that `bytes` give `slots`.
+/// The actions that `bytes` give `slots`, and the churn that they were chosen for.
 ///
 /// # Errors
 /// `InvalidArgument` where the bytes are no whole plan, `UnknownVersion` where their format is a newer one,
 /// `PlanMismatch` where they are a plan of other slots, with the first slot that differs.
-pub fn import_plan(slots: &[Slot], bytes: &[u8]) -> Result<Vec<Action>> {
+pub fn import_plan(slots: &[Slot], bytes: &[u8]) -> Result<(Vec<Action>, Churn)> {
     let (body, digest) = bytes.split_last_chunk::<TAIL>().ok_or(NO_PLAN)?;
     if !body.starts_with(MAGIC) || body.len() < HEAD {
         return Err(NO_PLAN);
@@ -52,18 +72,21 @@ pub fn import_plan(slots: &[Slot], bytes: &[u8]) -> Result<Vec<Action>> {
     if count != slots.len() {
         return Err(OTHER_SLOTS);
     }
-    let entries = body[HEAD..].chunks_exact(SLOT).zip(slots).enumerate();
-    entries.map(|(i, (entry, slot))| action(slot, entry).map_err(|e| e.entry(i as u64))).collect()
+    let entries = body[HEAD..].chunks_exact(SLOT);
+    let moves = entries.clone().map(|entry| Moves(entry[SLOT - 1])).collect();
+    let entries = entries.zip(slots).enumerate();
+    let actions = entries.map(|(i, (entry, slot))| action(slot, entry).map_err(|e| e.entry(i as u64)));
+    Ok((actions.collect::<Result<_>>()?, Churn::new(moves, number(body, 16))))
 }
 
 /// The action of one slot's entry.
 fn action(slot: &Slot, entry: &[u8]) -> Result<Action> {
     let mut shape = Vec::with_capacity(SLOT);
     put_shape(&mut shape, slot);
-    if entry[..SLOT - 1] != shape[..] {
+    if entry[..SHAPE] != shape[..] {
         return Err(OTHER_SLOTS);
     }
-    let action = Action(u32::from(entry[SLOT - 1]));
+    let action = Action(u32::from(entry[SHAPE]));
     if may_be(slot, action) { Ok(action) } else { Err(FORBIDDEN) }
 }
 
@@ -77,19 +100,6 @@ fn may_be(slot: &Slot, action: Action) -> bool {
         Action::PATCH => moves,
         _ => false,
     }
-}
-
-fn body(slots: &[Slot], actions: &[Action]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(HEAD + slots.len() * SLOT + TAIL);
-    bytes.extend(MAGIC);
-    bytes.extend(FORMAT.to_le_bytes());
-    // A binding holds no more than that.
-    bytes.extend(u32::try_from(slots.len()).unwrap_or(u32::MAX).to_le_bytes());
-    for (slot, action) in slots.iter().zip(actions) {
-        put_shape(&mut bytes, slot);
-        bytes.push(action.0 as u8);
-    }
-    bytes
 }
 
 fn put_shape(bytes: &mut Vec<u8>, slot: &Slot) {
@@ -142,17 +152,24 @@ mod tests {
 
     const ACTIONS: [Action; 4] = [Action::PATCH, Action::MAP, Action::COPY, Action::BAKE];
 
-    fn kind(result: Result<Vec<Action>>) -> (Kind, Option<u64>) {
+    fn churn() -> Churn {
+        Churn::new([1, 2, 3, 0].map(Moves).to_vec(), 2)
+    }
+
+    fn export(actions: &[Action]) -> Vec<u8> {
+        export_plan(&slots(), actions, &churn())
+    }
+
+    fn kind(result: Result<(Vec<Action>, Churn)>) -> (Kind, Option<u64>) {
         let e = result.expect_err("it is not that plan");
         (e.kind, e.entry)
     }
 
     #[test]
     fn what_is_exported_can_be_imported() {
-        let bytes = export_plan(&slots(), &ACTIONS);
-        assert_eq!(import_plan(&slots(), &bytes), Ok(ACTIONS.to_vec()));
-        assert_eq!(import_plan(&[], &export_plan(&[], &[])), Ok(vec![]));
-        assert_eq!(bytes[bytes.len() - 8..], plan_digest(&slots(), &ACTIONS).to_le_bytes());
+        assert_eq!(import_plan(&slots(), &export(&ACTIONS)), Ok((ACTIONS.to_vec(), churn())));
+        let nothing = Churn::new(vec![], 0);
+        assert_eq!(import_plan(&[], &export_plan(&[], &[], &nothing)), Ok((vec![], nothing)));
     }
 
     /// It must not change: other versions of the library compare it.
@@ -160,7 +177,7 @@ mod tests {
     fn the_digest_is_the_same_everywhere() {
         assert_eq!(fnv(b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fnv(b"foobar"), 0x8594_4171_f739_67e8);
-        assert_eq!(plan_digest(&slots(), &ACTIONS), 0x24ea_3667_33cc_4ac4);
+        assert_eq!(plan_digest(&slots(), &ACTIONS), 0xfee7_a9bb_c5e2_becd);
     }
 
     #[test]
@@ -168,7 +185,7 @@ mod tests {
         let mut others = slots();
         others[2].shadow_address = DevicePtr(2 << 20);
         assert_eq!(plan_digest(&others, &ACTIONS), plan_digest(&slots(), &ACTIONS));
-        let bytes = export_plan(&slots(), &ACTIONS);
+        let bytes = export(&ACTIONS);
         let changes: [fn(&mut Slot); 6] = [
             |slot| slot.bytes = ByteSize(5),
             |slot| slot.alignment = 512,
@@ -188,7 +205,7 @@ mod tests {
 
     #[test]
     fn every_changed_byte_and_every_lost_one_is_seen() {
-        let bytes = export_plan(&slots(), &ACTIONS);
+        let bytes = export(&ACTIONS);
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 1;
@@ -211,7 +228,7 @@ mod tests {
         ] {
             let mut actions = ACTIONS;
             actions[i] = action;
-            let bytes = export_plan(&slots(), &actions);
+            let bytes = export(&actions);
             assert_eq!(
                 kind(import_plan(&slots(), &bytes)),
                 (Kind::InvalidArgument, Some(i as u64)),

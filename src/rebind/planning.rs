@@ -1,19 +1,22 @@
 //! The planner's part of a binding: watches its first steps, freezes a plan, repairs what the plan did not foresee.
 
+mod repair;
+
+pub(super) use repair::Chance;
+
 use super::buffers::Buffer;
-use super::choice::Ledger;
 use super::churn::{Churn, DEFAULT_WATCHED_STEPS, Moves, Watch};
 use super::cost::Rules;
-use super::engine::{Engine, refused};
+use super::engine::Engine;
 use super::exchange::plan_digest;
 use super::planner::{Commands, Explanation, Situation, SlotPlan, explain, plan, price};
 use super::profile::Profile;
 use super::profile_file::profile_of;
-use super::shadow::{Arena, Booking};
+use super::shadow::Arena;
 use super::slot::{Action, Slot, SlotFlags};
 use crate::driver::Access;
 use crate::error::{Error, Kind, Operation, Result};
-use crate::units::{ByteSize, DevicePtr, Granularity};
+use crate::units::{ByteSize, DevicePtr};
 use crate::vm::Device;
 use std::sync::Arc;
 
@@ -208,30 +211,6 @@ impl Planner {
     }
 }
 
-/// What one slot's buffer allows.
-pub(super) struct Chance<'a> {
-    pub(super) slot: &'a Slot,
-    pub(super) buffer: Buffer,
-    pub(super) mappable: bool,
-    /// True where the layout in force has the slot at another address of the caller's.
-    pub(super) moved: bool,
-}
-
-impl Chance<'_> {
-    fn allows(&self, action: Action, patches: bool, room: u64) -> bool {
-        let (slot, address) = (self.slot, self.buffer.address);
-        let aligned = Granularity::new(slot.alignment).is_none_or(|wanted| address.is_aligned(wanted));
-        let in_place = !address.is_null() && aligned && !slot.brings_shadow();
-        match action {
-            Action::MAP => self.mappable,
-            Action::COPY if slot.brings_shadow() => true,
-            Action::COPY => !address.is_null() && slot.may_copy() && slot.bytes.get() <= room,
-            Action::PATCH => in_place && patches,
-            _ => in_place && !self.moved,
-        }
-    }
-}
-
 impl Engine {
     /// Makes the plan, once the watched steps are over.
     fn freeze(&mut self) {
@@ -246,15 +225,13 @@ impl Engine {
         planner.adopt(&self.slots, actions);
     }
 
-    /// Makes `actions` the plan.
-    pub(super) fn adopt_plan(&mut self, actions: Vec<Action>) -> Result<()> {
+    /// Makes `actions`, which were chosen for `churn`, the plan.
+    pub(super) fn adopt_plan(&mut self, actions: Vec<Action>, churn: Churn) -> Result<()> {
         if self.step.is_some() {
             return Err(IN_STEP);
         }
         let planner = self.planner.as_mut().ok_or(NO_PLANNER)?;
-        if !planner.is_frozen() {
-            planner.churn = planner.watch.churn();
-        }
+        planner.churn = churn;
         planner.adopt(&self.slots, actions);
         Ok(())
     }
@@ -268,11 +245,12 @@ impl Engine {
         Ok(())
     }
 
-    /// The plan, once there is one.
-    pub(super) fn frozen_plan(&mut self) -> Result<Vec<Action>> {
+    /// The plan, once there is one, with its digest and the churn that it was made for.
+    pub(super) fn frozen_plan(&mut self) -> Result<(&[Slot], &[Action], u64, &Churn)> {
         self.freeze();
         let planner = self.planner.as_ref().ok_or(NO_PLANNER)?;
-        planner.frozen.clone().ok_or(TOO_EARLY)
+        let actions = planner.frozen.as_ref().ok_or(TOO_EARLY)?;
+        Ok((&self.slots, actions, planner.digest, &planner.churn))
     }
 
     /// Why each slot is served as it is.
@@ -305,68 +283,6 @@ impl Engine {
         false
     }
 
-    /// How each slot is to be served in a new layout, the shadows booked, if the planner decides: the plan, and
-    /// something else for each slot whose buffer does not allow it or has moved although it was to stay.
-    pub(super) fn planned(&self, chances: &[Chance<'_>]) -> Result<Option<(Vec<Action>, Booking)>> {
-        let Some(planner) = &self.planner else { return Ok(None) };
-        let Some(current) = &planner.current else { return Ok(None) };
-        let mut actions = current.clone();
-        let may =
-            |i: usize, action, room| chances[i].allows(action, planner.patches_slot(&self.slots[i], i), room);
-        let wrong: Vec<usize> = (0..actions.len()).filter(|&i| !may(i, actions[i], u64::MAX)).collect();
-        if !wrong.is_empty() {
-            self.repair(planner, &mut actions, &wrong, may);
-        }
-        let bytes = ByteSize(shadows(&self.slots, &actions));
-        let booking = Arena::of(&self.device).book_bytes(&self.device, self.booking.as_ref(), bytes);
-        booking.map(|booking| Some((actions, booking))).ok_or(NO_ROOM.of(bytes))
-    }
-
-    /// Serves the `wrong` slots otherwise: mapped or copied, whichever costs less if they move once in a while; else
-    /// whatever their buffers allow.
-    fn repair(
-        &self,
-        planner: &Planner,
-        actions: &mut [Action],
-        wrong: &[usize],
-        may: impl Fn(usize, Action, u64) -> bool,
-    ) {
-        let mut moves = planner.churn.moves().to_vec();
-        wrong.iter().for_each(|&i| moves[i] = moves[i].or(Moves(1)));
-        let churn = Churn::new(moves, planner.churn.steps().max(1));
-        let room = self.shadow_room();
-        let problem = planner.situation(&self.device, &self.slots, &churn, room).problem();
-        wrong.iter().for_each(|&i| actions[i] = Action::BAKE);
-        let mut left = room.get().saturating_sub(shadows(&self.slots, actions));
-        let mut ledger = Ledger::new(&problem);
-        for (i, &action) in actions.iter().enumerate() {
-            ledger.add(i, action);
-        }
-        for &i in wrong {
-            ledger.remove(i, Action::BAKE);
-            let ours = [Action::MAP, Action::COPY].into_iter().filter(|&action| may(i, action, left));
-            let ours = ours.min_by_key(|&action| ledger.marginal(i, action));
-            let other = Some(Action::PATCH).filter(|&action| may(i, action, left));
-            actions[i] = ours.or(other).unwrap_or(Action::BAKE);
-            ledger.add(i, actions[i]);
-            if actions[i] == Action::COPY && !self.slots[i].brings_shadow() {
-                left = left.saturating_sub(self.slots[i].bytes.get());
-            }
-        }
-    }
-
-    /// The default layout of a step that is watched: what it would bake is patched where that can be, so that its
-    /// moving does not mean to record again.
-    pub(super) fn watched(&self, mut actions: Vec<Action>) -> Vec<Action> {
-        let Some(planner) = &self.planner else { return actions };
-        for (i, action) in actions.iter_mut().enumerate().filter(|(_, action)| **action == Action::BAKE) {
-            if planner.patches_slot(&self.slots[i], i) {
-                *action = Action::PATCH;
-            }
-        }
-        actions
-    }
-
     /// Notes a layout that came into force, and the slots that it serves otherwise than the one before since they moved.
     pub(super) fn note_layout(&mut self, actions: &[Action], mappable: &[bool]) {
         let Some(planner) = &mut self.planner else { return };
@@ -392,13 +308,6 @@ impl Planner {
     }
 }
 
-/// The bytes of our own shadows that `actions` need.
-fn shadows(slots: &[Slot], actions: &[Action]) -> u64 {
-    let copied = slots.iter().zip(actions).filter(|(_, action)| **action == Action::COPY);
-    let ours = copied.filter(|(slot, _)| !slot.brings_shadow());
-    ours.fold(0u64, |sum, (slot, _)| sum.saturating_add(slot.bytes.get()))
-}
-
 const IN_STEP: Error =
     Error::new(Kind::WrongState, Operation::Bind, "a step is in progress: end or abort it first");
 const NO_PLANNER: Error = Error::new(
@@ -408,7 +317,3 @@ const NO_PLANNER: Error = Error::new(
 );
 const TOO_EARLY: Error =
     Error::new(Kind::WrongState, Operation::Bind, "there is no plan yet: run the watched steps first");
-const NO_ROOM: Error = refused(
-    Kind::OutOfDeviceMemory,
-    "the plan's shadows pass this device's budget: raise GVMM_SHADOW_BUDGET to what the planning rank has",
-);

@@ -1371,7 +1371,7 @@ typedef struct gvmm_plan_desc {
     uint32_t reserved;
     /**
      * Which commands use which slots, for a caller who can patch them; may be NULL if the count is 0. A slot without
-     * one is never patched.
+     * one is never patched. HIP does not update its graphs reliably: name none there.
      */
     const gvmm_command_use *uses;
     /** Number of elements; 0: the caller cannot patch. */

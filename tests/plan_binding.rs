@@ -140,6 +140,12 @@ fn what_is_patched_is_listed_once_and_again_after_an_abort() {
     let report = run(&world, &binding, &slots, &[&b, &large], 12);
     assert_eq!((report.patched_commands, binding.patches()), (1, Ok(vec![patch(&b)])));
     assert_eq!(run(&world, &binding, &slots, &[&b, &large], 13).patched_commands, 0);
+
+    // A begin that fails patches nothing, and what it looked at is forgotten.
+    let mut given = Given::of(&[&a, &large]);
+    given.buffers[1].0.bytes = ByteSize(1);
+    assert_eq!(kind(binding.begin(world.stream, &given, 2)), Kind::InvalidSize);
+    assert_eq!(run(&world, &binding, &slots, &[&b, &large], 14).patched_commands, 0);
     assert_eq!(record_agains(&binding), 2);
 }
 

@@ -9,7 +9,7 @@ use rebind_support::{Given, Home, World, actions, begin};
 use std::env::{current_exe, var};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 
 const RANKS: u32 = 8;
 const SLOTS: usize = 24;
@@ -65,7 +65,7 @@ fn spawn(number: u32, folder: &Path) -> Child {
         .args(["a_rank", "--exact"])
         .env("GVMM_TEST_RANK", number.to_string())
         .env("GVMM_TEST_FOLDER", folder);
-    command.spawn().expect("a process")
+    command.stdout(Stdio::null()).spawn().expect("a process")
 }
 
 #[test]

@@ -51,7 +51,7 @@ pub struct gvmm_plan_desc {
     /// 0.
     pub reserved: u32,
     /// Which commands use which slots, for a caller who can patch them; may be NULL if the count is 0. A slot without
-    /// one is never patched.
+    /// one is never patched. HIP does not update its graphs reliably: name none there.
     pub uses: *const gvmm_command_use,
     /// Number of elements; 0: the caller cannot patch.
     pub use_count: usize,

@@ -24,6 +24,7 @@ impl Engine {
         let review = self.scan(buffers);
         if !replans && self.scratch.suspects.is_empty() && self.needs_nothing(stream) {
             self.epoch = review.epoch;
+            self.scratch.patched.clear();
             self.list_patches();
             return Ok(self.started(stream, StepReport::default()));
         }

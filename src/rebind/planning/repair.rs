@@ -6,6 +6,7 @@ use crate::rebind::buffers::Buffer;
 use crate::rebind::choice::Ledger;
 use crate::rebind::churn::{Churn, Moves};
 use crate::rebind::engine::{Engine, refused};
+use crate::rebind::planner::Situation;
 use crate::rebind::shadow::{Arena, Booking};
 use crate::rebind::slot::{Action, Slot};
 use crate::units::{ByteSize, Granularity};
@@ -48,7 +49,8 @@ impl Engine {
             |i: usize, action, room| chances[i].allows(action, planner.patches_slot(&self.slots[i], i), room);
         let wrong: Vec<usize> = (0..actions.len()).filter(|&i| !may(i, actions[i], u64::MAX)).collect();
         if !wrong.is_empty() {
-            self.repair(planner, &mut actions, &wrong, may);
+            let mappable: Vec<bool> = chances.iter().map(|chance| chance.mappable).collect();
+            self.repair(planner, &mut actions, &wrong, &mappable, may);
         }
         let bytes = ByteSize(shadows(&self.slots, &actions));
         let booking = Arena::of(&self.device).book_bytes(&self.device, self.booking.as_ref(), bytes);
@@ -62,13 +64,15 @@ impl Engine {
         planner: &Planner,
         actions: &mut [Action],
         wrong: &[usize],
+        mappable: &[bool],
         may: impl Fn(usize, Action, u64) -> bool,
     ) {
         let mut moves = planner.churn.moves().to_vec();
         wrong.iter().for_each(|&i| moves[i] = moves[i].or(Moves(1)));
         let churn = Churn::new(moves, planner.churn.steps().max(1));
         let room = self.shadow_room();
-        let problem = planner.situation(&self.device, &self.slots, &churn, room).problem();
+        let situation = planner.situation(&self.device, &self.slots, &churn, room);
+        let problem = Situation { mappable, ..situation }.problem();
         wrong.iter().for_each(|&i| actions[i] = Action::BAKE);
         let mut left = room.get().saturating_sub(shadows(&self.slots, actions));
         let mut ledger = Ledger::new(&problem);

@@ -199,8 +199,12 @@ static void bindings(void) {
     MAY(gvmm_binding_begin, out_report, GVMM_STATUS_RECORD_AGAIN, n, s, &buffer, 1, sizeof buffer, 0, NULL);
     OK(gvmm_binding_addresses(n, &u, 1, &v));
     OK(gvmm_binding_begin(n, s, &buffer, 1, sizeof buffer, v, NULL));
+    NUL(gvmm_binding_record_copies, binding, NULL, s, v, GVMM_COPIES_IN);
+    MAY(gvmm_binding_record_copies, stream, GVMM_ERROR_INVALID_STREAM, n, NULL, v, GVMM_COPIES_IN);
+    NUL(gvmm_binding_use_graph, binding, NULL, g);
     NUL(gvmm_binding_end, binding, NULL, NULL);
     MAY(gvmm_binding_end, out_report, GVMM_STATUS_SUCCESS, n, NULL);
+    MAY(gvmm_binding_use_graph, graph, GVMM_STATUS_SUCCESS, n, NULL);
     NUL(gvmm_binding_abort, binding, NULL);
     NUL(gvmm_binding_addresses, binding, NULL, &u, 1, &v);
     NUL(gvmm_binding_addresses, out_addresses, n, NULL, 1, &v);

@@ -472,6 +472,9 @@ gvmm_status gvmm_log_set_callback(gvmm_log_callback callback,
 /** Bit: NULL names the device's default stream. */
 #define GVMM_CAPABILITY_NULL_STREAM 1024
 
+/** Capability: a binding's copies can be recorded into a command buffer. */
+#define GVMM_CAPABILITY_ROUTES 2048
+
 /** Bit: a stream may be made to wait for work that is enqueued later. */
 #define GVMM_CAPABILITY_EARLY_WAITS 4096
 
@@ -740,10 +743,12 @@ gvmm_status gvmm_stream_forget(gvmm_device *device,
  *
  * State: changes none but the stream's queue. A graph may be launched any number of times.
  * Parameters: `graph`; `stream`, of the same device.
- * Statuses: STREAM_CAPTURING, INVALID_ARGUMENT (of another device).
+ * Statuses: STREAM_CAPTURING, INVALID_ARGUMENT (of another device), WRONG_STATE (it has copies of a binding that are
+ * gone with their generation; not every driver can tell).
  * Threads: thread-safe.
  */
-gvmm_status gvmm_graph_launch(gvmm_graph *graph, gvmm_stream *stream);
+gvmm_status gvmm_graph_launch(gvmm_graph *graph,
+                              gvmm_stream *stream);
 
 /**
  * Gives up a graph; launches under way still finish.
@@ -1714,7 +1719,7 @@ typedef struct gvmm_step_report {
  * Parameters: `binding`; `stream`, a `gvmm_stream` or the vendor's own; `buffers`, one for each slot,
  * `count` elements `stride_bytes` apart; `generation`, the one whose addresses the caller recorded, 0
  * before the first; `out_report`, or NULL.
- * Statuses: RECORD_AGAIN; WRONG_STATE (a step is begun), BUSY (another thread is in the binding),
+ * Statuses: RECORD_AGAIN; WRONG_STATE (a step is begun, or copies were recorded and no graph is named), BUSY (another thread is in the binding),
  * COUNT_MISMATCH, INVALID_SIZE (a buffer smaller than its slot), INVALID_HANDLE (a block),
  * INVALID_ARGUMENT (address 0 where one is needed, a block of another device, a generation that was never
  * given), MISALIGNED (a baked slot's buffer), ALIASED, OVERLAP (what is copied
@@ -1733,7 +1738,7 @@ gvmm_status gvmm_binding_begin(gvmm_binding *binding,
 
 /**
  * Ends a step: enqueues the copies back, on the step's stream. Enqueues nothing where nothing is copied
- * back.
+ * back, or the command buffer does it (`gvmm_binding_record_copies`).
  *
  * State: before, a step is begun; after success none is. After a failure it still is: end or abort it.
  * Parameters: `binding`; `out_report`, or NULL.
@@ -1753,6 +1758,59 @@ gvmm_status gvmm_binding_end(gvmm_binding *binding,
  * Threads: externally synchronized; a second thread in the same binding gets BUSY.
  */
 gvmm_status gvmm_binding_abort(gvmm_binding *binding);
+
+/* ---- Copies inside the caller's command buffer. ---- */
+
+/** Copies of a step, as bits: those to the shadows, before the commands. */
+#define GVMM_COPIES_IN 1
+
+/** Copies of a step, as bits: those back from the shadows, after the commands. */
+#define GVMM_COPIES_OUT 2
+
+/**
+ * Puts copies of a step into the command buffer: they become part of the graph that the stream is being
+ * captured into, at this place in it. So record GVMM_COPIES_IN first, the commands, and GVMM_COPIES_OUT last
+ * (or one of them; begin and end go on launching what is not recorded).
+ *
+ * Once the graph is named by `gvmm_binding_use_graph`, begin points its copies at the step's buffers, for the
+ * launches between that begin and the next, and neither begin nor end launches them. A launch that has not run
+ * yet keeps its buffers, so any number of steps may be in flight; where more are than there is room for, begin
+ * and end launch the copies of that step after all (the report's `copy_launches` says so). A graph launched
+ * twice in a step copies the same twice. Outside of a step it must not be launched: its copies are those of the
+ * step before.
+ *
+ * State: before, a begin has answered RECORD_AGAIN (the binding has addresses), and no step is begun. What is
+ * recorded again replaces what was: a graph with the former copies must not be launched any more. After a
+ * RECORD_AGAIN nothing is recorded and no graph is named: the graph with the old copies must not be launched any
+ * more, like every command buffer with old addresses; record both into the new one. After a failure what was
+ * recorded before counts, and what the capture holds of this call copies nothing.
+ * Parameters: `binding`; `stream`, a `gvmm_stream` or the vendor's own, which is being captured; `generation`,
+ * the one whose addresses the graph has; `ways`, GVMM_COPIES_IN, GVMM_COPIES_OUT or both.
+ * Statuses: INVALID_ARGUMENT (`ways`), WRONG_STATE (the stream is not being captured, another generation is in
+ * force, a step is begun), UNSUPPORTED (no GVMM_CAPABILITY_ROUTES, or the stream is of a context of the
+ * program's own), INVALID_STREAM, BUSY, those of the driver.
+ * Threads: externally synchronized; a second thread in the same binding gets BUSY.
+ */
+gvmm_status gvmm_binding_record_copies(gvmm_binding *binding,
+                                       void *stream,
+                                       uint64_t generation,
+                                       uint32_t ways);
+
+/**
+ * Names the graph that has a binding's recorded copies and is launched in the steps to come.
+ *
+ * State: before, no step is begun. Until another is named, a new generation is in force or the binding is
+ * destroyed, the graph must live: the `gvmm_graph`, or on CUDA the `CUgraphExec` and the `CUgraph` that it was
+ * made of. With copies recorded and no graph named, begin is refused.
+ * Parameters: `binding`; `graph`, a `gvmm_graph` or on CUDA a `CUgraphExec`, made of the capture that the copies
+ * were recorded in; NULL: none.
+ * Statuses: WRONG_STATE (a step is begun, or nothing is laid out yet), INVALID_HANDLE (a `gvmm_graph` that is
+ * stale or of another device, or on the host anything else), BUSY. That the graph lacks the copies shows at the
+ * next begin, as INVALID_ARGUMENT.
+ * Threads: externally synchronized; a second thread in the same binding gets BUSY.
+ */
+gvmm_status gvmm_binding_use_graph(gvmm_binding *binding,
+                                   void *graph);
 
 /* ---- The fault switch. ---- */
 
@@ -1818,6 +1876,18 @@ gvmm_status gvmm_binding_abort(gvmm_binding *binding);
 
 /** Driver call: read the memory figures. */
 #define GVMM_CALL_MEMORY 20
+
+/** Driver call: keep what stays of a binding's copies. */
+#define GVMM_CALL_ROUTE_CREATE 21
+
+/** Driver call: give that up. */
+#define GVMM_CALL_ROUTE_DESTROY 22
+
+/** Driver call: record copies into a graph. */
+#define GVMM_CALL_ROUTE_RECORD 23
+
+/** Driver call: point a graph's recorded copies at buffers. */
+#define GVMM_CALL_ROUTE_POINT 24
 
 /**
  * For tests: makes driver calls fail, without making them. It holds for all devices of the device's driver

@@ -53,7 +53,7 @@ run() {
     echo "== $name"
     timeout "${LIMIT:-240}" "$@" >"$log" 2>&1 || { state="FAILED ($?)"; failed=1; }
     # Conformance checks that are skipped are counted here and named in the log.
-    grep -av '^skipped: .*: \|^$' "$log" | tail -n 60
+    grep -av '^skipped: .*: \|^$' "$log" | tail -n "${TAIL:-60}"
     rows+=("| $name | $state | $(sed -n 's/^test result: .* \([0-9]*\) passed.*/\1/p' "$log" | tail -1 | grep . || echo 0) | $(grep -ac '^skipped: ' "$log") | $((SECONDS - start)) s |")
 }
 
@@ -75,6 +75,17 @@ steps() {
 }
 step_rows=()
 
+# compare NAME PROGRAM RECORDING... [--peers N]: all strategies side by side; with room to copy every slot.
+compare() {
+    local name=$1 program=$2 arguments=()
+    shift 2
+    for word in "$@"; do
+        case $word in llama_*) word=tests/data/steps/$word.csv.gz ;; esac
+        arguments+=("$word")
+    done
+    LIMIT=480 run "$name" env GVMM_SHADOW_BUDGET=8G "$program" bench steps --driver cuda --save "$logs/$name.json" "${arguments[@]}"
+}
+
 chmod +x "$folder"/* 2>/dev/null
 for program in "$folder"/*; do
     [ -x "$program" ] && [ -f "$program" ] || continue
@@ -86,11 +97,18 @@ for program in "$folder"/*; do
         bench_*|cuda_graph) run "$name" "$program" ;;
         gvmm) run info "$program" info
               run info_json "$program" info --json
+              # Access for all other GPUs too; the whole table is in the log, and what --costs reads beside it.
+              LIMIT=480 TAIL=24 run bench_vmm "$program" bench vmm --driver cuda --save "$logs/bench_vmm.json"
+              TAIL=60 run bench_profile "$program" bench profile --driver cuda --save "$logs/profile"
+              compare bench_steps "$program" llama_donate llama_donate_all llama_nodonate
               for recording in llama_donate llama_donate_all llama_nodonate; do
                   for threshold in off 4096 65536 auto; do steps "$program" $recording $threshold; done
+                  steps "$program" $recording auto --joint off
               done
               if [ "$(nvidia-smi -L 2>/dev/null | wc -l)" -gt 1 ]; then
                   for threshold in off 65536 auto; do steps "$program" llama_donate $threshold --peers 1; done
+                  steps "$program" llama_donate auto --peers 1 --joint off
+                  compare bench_steps_peer "$program" llama_donate --peers 1
               fi ;;
         test_rollback|test_model) # On CUDA's driver, and on HIP's through the library that stands on CUDA.
             for driver in cuda hip; do

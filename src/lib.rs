@@ -26,6 +26,7 @@
 //!   stands in for a slot's buffer. **Generation**: which addresses of a binding are in force.
 //! - the actions for a slot: **bake** (its buffer's own address), **map** (an address of ours, remapped when the
 //!   buffer moves), **copy** (a shadow), **patch** (the executor changes the address).
+//! - **route**: the copies between the shadows of a layout, which stay (near), and the buffers of a step, which do not (far).
 //! - **retire**: unmap once the streams that may still use a mapping have passed. **Timeline**: a value that a
 //!   stream raises when it gets there. **Mark**: a point in a stream, recorded on a timeline when somebody needs it.
 

@@ -38,7 +38,8 @@ fn the_driver_conforms() {
 
 #[test]
 fn the_driver_conforms_without_what_older_ones_lack() {
-    let fake = Fake::build("older", &["-DcuStreamWriteValue64_v2=hidden"]);
+    let fake =
+        Fake::build("older", &["-DcuStreamWriteValue64_v2=hidden", "-DcuStreamGetCaptureInfo_v2=hidden_too"]);
     let fake = fake.set("FAKE_CUDA_VERSION", 11_040).set("FAKE_CUDA_SM", 61).set("FAKE_CUDA_DEVICES", 1);
     let driver = fake.open().expect("the fake opens");
     cuda_common::conforms(driver, EVENTS);
@@ -166,7 +167,7 @@ fn the_c_program_captures_a_graph_once() {
     let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && errors.is_empty(), "{text}{errors}");
     assert!(text.contains("recorded 1 time, 0 of 8 steps were wrong"), "{text}");
-    assert!(text.contains("step 7: 1 map, 1 unmap, 1 set access"), "{text}");
+    assert!(text.contains("step 7: 1 map, 1 unmap, 1 set access, 0 copy launches"), "{text}");
 }
 
 #[test]

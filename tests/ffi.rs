@@ -49,6 +49,7 @@ programs! {
     logs "logs.c",
     forks "forks.c",
     copies "copies.c",
+    graph_copies "graph_copies.c",
     reload "reload.c",
     pending "pending.c",
     retire "retire.c",

@@ -25,6 +25,7 @@ mod handle;
 pub mod last_error;
 pub mod log;
 pub mod plan;
+pub mod record;
 pub mod remap;
 pub mod reservation;
 pub mod slot;

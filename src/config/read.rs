@@ -100,7 +100,7 @@ pub(super) fn switch(text: &str) -> Option<bool> {
 }
 
 pub(super) fn caps(text: &str) -> Option<Vec<String>> {
-    const NAMES: [&str; 7] = [
+    const NAMES: [&str; 8] = [
         "virtual_memory",
         "aliasing",
         "device_access",
@@ -108,6 +108,7 @@ pub(super) fn caps(text: &str) -> Option<Vec<String>> {
         "joined_access",
         "joint_copies",
         "sharing",
+        "routes",
     ];
     let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
     items.map(|item| item.strip_prefix('-').filter(|name| NAMES.contains(name)).map(str::to_string)).collect()

@@ -75,7 +75,7 @@ pub const fn variables() -> &'static [Variable] {
             variable(
                 HOST_CAPS,
                 "unset: all",
-                "Capabilities to take from the host driver, as `-aliasing,-joint_copies`; also -virtual_memory, -joined_access, -range_access, -device_access, -sharing",
+                "Capabilities to take from the host driver, as `-aliasing,-joint_copies`; also -virtual_memory, -joined_access, -range_access, -device_access, -sharing, -routes",
             ),
             variable(
                 HOST_COSTS,

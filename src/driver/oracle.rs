@@ -52,6 +52,7 @@ macro_rules! sizes {
         crate::driver::oracle::sizes! { @one $abi 3 of3 (A B C) }
         crate::driver::oracle::sizes! { @one $abi 4 of4 (A B C D) }
         crate::driver::oracle::sizes! { @one $abi 5 of5 (A B C D E) }
+        crate::driver::oracle::sizes! { @one $abi 6 of6 (A B C D E F) }
         crate::driver::oracle::sizes! { @one $abi 9 of9 (A B C D E F G H I) }
         crate::driver::oracle::sizes! { @one $abi 11 of11 (A B C D E F G H I J K) }
     };

@@ -64,6 +64,8 @@ impl Care {
     pub const NO_PATCH: Self = Self(1 << 21);
     /// Ask for attributes, never for structs whose layout changed between releases.
     pub const NO_STRUCTS: Self = Self(1 << 22);
+    /// Do not load copy kernels: slices are copied one by one.
+    pub const NO_KERNELS: Self = Self(1 << 23);
     /// What our own rules take care of on every driver, switched on or not.
     pub const ALWAYS: Self = Self(
         Self::UNMAP_EACH.0
@@ -135,6 +137,12 @@ pub const QUIRKS: &[Quirk] = &[
         reference: "CUDA 11.7 release notes: stream memory operations, version 2, need no kernel module option",
         applies: |s| cuda(s) && s.version < 11_070,
         care: Care::EVENT_TIMELINE,
+    },
+    Quirk {
+        name: "cuda-no-kernels",
+        reference: "our own PTX text, which is for sm_50 and later; by hand: what copies one by one cost",
+        applies: |s| cuda(s) && sm(s.arch) < 50,
+        care: Care::NO_KERNELS,
     },
     Quirk {
         name: "hip-before-6",
@@ -301,6 +309,7 @@ mod tests {
         assert_eq!(of(12_000, "sm_90"), Care::SMALL_PARAMETERS);
         assert_eq!(of(12_080, "sm_61"), Care::SMALL_PARAMETERS);
         assert!(of(11_060, "sm_80").has(Care::EVENT_TIMELINE));
+        assert!(of(11_080, "sm_37").has(Care::NO_KERNELS) && !of(11_080, "sm_52").has(Care::NO_KERNELS));
     }
 
     fn of_hip(major: u32, minor: u32, arch: &str) -> Care {

@@ -4,11 +4,12 @@ use super::buffers::Buffers;
 use super::engine::Engine;
 use super::layout::Place;
 use super::planning::PlanOptions;
+use super::record::CopyWays;
 use super::report::{BindingInfo, Outcome, StepReport};
 use super::settings;
 use super::slot::{Action, Slot, validate};
 use super::threshold::{Threshold, compute_threshold};
-use crate::driver::{Access, Stream};
+use crate::driver::{Access, Graph, Stream};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr};
 use crate::vm::Device;
@@ -71,9 +72,9 @@ impl Binding {
     /// another stream, an event is recorded on that one.
     ///
     /// # Errors
-    /// `Busy`, `WrongState` (a step is in progress), `CountMismatch`, `InvalidArgument` (NULL where an address is
-    /// needed, a generation that was never given), `InvalidSize` (a buffer smaller than its slot), `Aliased`,
-    /// `Overlap` and `OutOfRange` (a buffer that is copied overlaps one that is copied out to, or passes the end of
+    /// `Busy`, `WrongState` (a step is in progress, or copies were recorded and no graph was named that has them),
+    /// `CountMismatch`, `InvalidArgument` (NULL where an address is needed, a generation that was never given),
+    /// `InvalidSize` (a buffer smaller than its slot), `Aliased`, `Overlap` and `OutOfRange` (a buffer that is copied overlaps one that is copied out to, or passes the end of
     /// the addresses), what [`Buffers::block`] says, `StreamCapturing` (also where the stream of the begin before
     /// is captured and its event is needed), and whatever driver calls fail with. After a failure the state
     /// is as before, and the same begin may be tried again.
@@ -101,6 +102,34 @@ impl Binding {
     /// `Busy`, `WrongState` (no step is in progress).
     pub fn abort(&self) -> Result<()> {
         self.enter(Operation::End)?.abort()
+    }
+
+    /// Puts a step's copies into the command buffer itself: those `ways` that are asked for become part of the graph that
+    /// `stream` is being captured into, where it stands. `generation` is the one that the graph is recorded with. From
+    /// then on begin and end launch none of these copies: begin points those of the graph that
+    /// [`use_graph`](Self::use_graph) named at the step's buffers, for the launches after it. Launches that are still
+    /// in their stream keep theirs, so any number of steps may be in flight; where that is more than the driver has
+    /// room for, begin and end launch the copies after all. A graph launched twice in a step copies twice, the same.
+    ///
+    /// Recording a way again replaces what was recorded of it before, and a new generation forgets all: a graph that
+    /// has the earlier copies must not be launched any more, as one with addresses of an earlier generation must not.
+    ///
+    /// # Errors
+    /// `Busy`, `Unsupported` (the device has no [`ROUTES`](crate::driver::Capabilities::ROUTES)), `InvalidArgument`
+    /// (no ways), `WrongState` (a step is in progress, another generation is in force, the stream is not being
+    /// captured), and the driver's. Then what was recorded before still is what counts.
+    pub fn record_copies(&self, stream: Stream, generation: u64, ways: CopyWays) -> Result<()> {
+        self.enter(Operation::Capture)?.record_copies(stream, generation, ways)
+    }
+
+    /// Names the graph that has the recorded copies and is launched in the steps to come (on CUDA a `CUgraphExec`, whose
+    /// `CUgraph` must stay as long as this graph is named), or none: where copies were recorded, no step begins then. A
+    /// new generation forgets it.
+    ///
+    /// # Errors
+    /// `Busy`, `WrongState` (a step is in progress, or nothing is laid out yet).
+    pub fn use_graph(&self, graph: Option<Graph>) -> Result<()> {
+        self.enter(Operation::Capture)?.use_graph(graph)
     }
 
     /// Writes each slot's address, and gives the generation that they belong to.

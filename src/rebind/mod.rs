@@ -7,18 +7,22 @@
 //!
 //! One begin through the files: `binding` lets one thread in, `step` checks the call, `review` compares the
 //! buffers with those served. Where they fit, `step` waits, remaps and copies in; where not, `relayout` asks `plan`
-//! for places and `layout` for the memory behind them.
+//! for places and `layout` for the memory behind them. `copies` are launched by begin and end, or `record`ed in the
+//! caller's command buffer.
 //!
 //! The planner decides by cost: `churn` says which slots move, `profile` and `cost` what each action costs, `planner`
-//! asks `choice` for the cheapest mixture, and `exchange` makes bytes of it for other ranks.
+//! asks `choice` for the cheapest mixture, `planning` freezes and repairs it, and `exchange` makes bytes of it for other
+//! ranks.
 //!
-//! The deciding parts (`slot`, `threshold`, `plan`, `ids`, `overlap`, `free_list`, and all of the planner) are pure; `engine` holds the state, `shadow` the device's arena and budget.
+//! The deciding parts (`slot`, `threshold`, `plan`, `ids`, `overlap`, `free_list`, and all of the planner but `planning`)
+//! are pure; `engine` holds the state, `shadow` the device's arena and budget.
 
 mod binding;
 mod binding_plan;
 mod buffers;
 mod choice;
 mod churn;
+mod copies;
 mod cost;
 mod engine;
 mod exchange;
@@ -32,6 +36,7 @@ mod planner;
 mod planning;
 pub mod profile;
 mod profile_file;
+mod record;
 mod relayout;
 mod report;
 mod review;
@@ -50,6 +55,7 @@ pub use exchange::{export_plan, import_plan, plan_digest};
 pub use planner::{Commands, Explanation, Price, Situation, SlotPlan, explain, plan, price};
 pub use planning::{Patch, PlanInfo, PlanOptions};
 pub use profile_file::profile_of;
+pub use record::CopyWays;
 pub use report::{BindingInfo, Outcome, StepReport};
 pub use shadow::{ShadowBudget, set_shadow_budget, shadow_budget};
 pub use slot::{Action, Direction, MemorySpace, Slot, SlotFlags};

@@ -2,6 +2,7 @@
 
 use super::buffers::{Buffer, Buffers};
 use super::engine::{Engine, Scratch, refused};
+use super::layout::Layout;
 use super::report::{Outcome, StepReport};
 use super::review::Review;
 use crate::driver::Stream;
@@ -20,6 +21,7 @@ impl Engine {
             let report = self.leave_for(stream)?;
             return Ok(self.record_again(report));
         }
+        self.check_graph()?;
         let replans = self.plan_is_due();
         let review = self.scan(buffers);
         if !replans && self.scratch.suspects.is_empty() && self.needs_nothing(stream) {
@@ -74,8 +76,8 @@ impl Engine {
 
     /// True where a step with the same buffers needs no driver call.
     fn needs_nothing(&self, stream: Stream) -> bool {
-        let copies = self.layout.as_ref().is_none_or(|layout| layout.copies_in.count != 0);
-        !copies && !self.marks.is_elsewhere(stream) && !self.marks.has_retired()
+        let copies_nothing = self.layout.as_ref().is_some_and(Layout::copies_nothing);
+        copies_nothing && !self.marks.is_elsewhere(stream) && !self.marks.has_retired()
     }
 
     fn record_again(&mut self, report: StepReport) -> (Outcome, StepReport) {
@@ -170,11 +172,8 @@ impl Engine {
         }
     }
 
-    /// Enqueues the copies that go in.
-    fn copy_in(&self, stream: Stream) -> Result<()> {
-        let Some(layout) = self.layout.as_ref().filter(|l| l.copies_in.count != 0) else { return Ok(()) };
-        let copied = self.device.copy_vouched(stream, &layout.copies_in.slices);
-        copied.map(|_| ()).map_err(|e| layout.blame(e, |place| place.copy_in))
+    fn copy_in(&mut self, stream: Stream) -> Result<()> {
+        self.layout.as_mut().map_or(Ok(()), |layout| layout.copy_in(stream))
     }
 
     /// Notes that the layout serves these buffers.
@@ -231,8 +230,8 @@ impl Engine {
         let stream = self.in_progress()?;
         let copies = self.layout.as_ref().map_or((0, 0), |l| (l.copies_out.count, l.copies_out.bytes));
         let report = StepReport { generation: self.generation, ..StepReport::default() };
-        let report =
-            if copies.0 == 0 { report } else { self.counted(|engine| engine.copy_out(stream, report))? };
+        let launch = self.layout.as_ref().is_some_and(|layout| layout.copies_out.needs_launch());
+        let report = if launch { self.counted(|engine| engine.copy_out(stream, report))? } else { report };
         self.over(stream);
         Ok(StepReport { copied_slots: copies.0, copied_bytes: copies.1, ..report })
     }
@@ -240,8 +239,7 @@ impl Engine {
     fn copy_out(&mut self, stream: Stream, report: StepReport) -> Result<StepReport> {
         let Some(layout) = &self.layout else { return Ok(report) };
         self.refuse_capture(stream).map_err(|e| e.during(Operation::End))?;
-        let copied = self.device.copy_vouched(stream, &layout.copies_out.slices);
-        copied.map(|_| report).map_err(|e| layout.blame(e, |place| place.copy_out))
+        layout.copy_out(stream).map(|()| report)
     }
 
     /// Ends the step without copying out.

@@ -1,8 +1,8 @@
 //! Every driver call of this layer, counted and timed.
 
 use crate::driver::{
-    Access, Capabilities, CopySlice, CreateOptions, Driver, DriverKind, NativeBlock, Ordinal, Stream,
-    TimelineId,
+    Access, Capabilities, CopySlice, CreateOptions, Driver, DriverKind, Graph, NativeBlock, Ordinal,
+    RecordId, RouteId, RouteSlice, Stream, TimelineId, Way,
 };
 use crate::error::Result;
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
@@ -307,6 +307,38 @@ impl Calls {
         let launches = Self::timed(|| self.driver.copy(self.ordinal, stream, slices))?;
         self.add(Count::CopyLaunches, u64::from(launches));
         Ok(launches)
+    }
+
+    pub(crate) fn is_capturing(&self, stream: Stream) -> Result<bool> {
+        Self::timed(|| self.driver.is_capturing(self.ordinal, stream))
+    }
+
+    pub(crate) fn route_create(&self, way: Way, slices: &[RouteSlice]) -> Result<RouteId> {
+        Self::timed(|| self.driver.route_create(self.ordinal, way, slices))
+    }
+
+    pub(crate) fn route_destroy(&self, route: RouteId) -> Result<()> {
+        Self::timed(|| self.driver.route_destroy(route))
+    }
+
+    pub(crate) fn route_copy(&self, stream: Stream, route: RouteId, slices: &[CopySlice]) -> Result<u32> {
+        let launches = Self::timed(|| self.driver.route_copy(self.ordinal, stream, route, slices))?;
+        self.add(Count::CopyLaunches, u64::from(launches));
+        Ok(launches)
+    }
+
+    pub(crate) fn route_record(&self, stream: Stream, route: RouteId) -> Result<RecordId> {
+        Self::timed(|| self.driver.route_record(stream, route))
+    }
+
+    pub(crate) fn route_point(
+        &self,
+        record: RecordId,
+        graph: Graph,
+        stream: Stream,
+        slices: &[CopySlice],
+    ) -> Result<bool> {
+        Self::timed(|| self.driver.route_point(record, graph, stream, slices))
     }
 
     pub(crate) fn timeline_create(&self) -> Result<TimelineId> {

@@ -251,7 +251,7 @@ impl Device {
     /// # Errors
     /// `InvalidStream`, and the driver's.
     pub fn is_capturing(&self, stream: Stream) -> Result<bool> {
-        self.shared.calls.driver().is_capturing(self.ordinal(), stream)
+        self.shared.calls.is_capturing(stream)
     }
 
     /// A mark behind everything that is enqueued on `stream` now; nothing is enqueued for it.

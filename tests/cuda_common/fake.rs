@@ -77,6 +77,17 @@ impl Fake {
         self.native.call("fake_cuda_fail", name.as_ptr() as u64, nth, u64::from(status.unsigned_abs()));
     }
 
+    /// How often a function was called.
+    pub(crate) fn calls(&self, function: &str) -> u64 {
+        let name = CString::new(function).expect("no zero byte");
+        u64::from(self.native.call("fake_cuda_calls", name.as_ptr() as u64, 0, 0).unsigned_abs())
+    }
+
+    /// Lets all streams lag, or go on.
+    pub(crate) fn hold(&self, on: bool) {
+        self.native.call("fake_cuda_hold", u64::from(on), 0, 0);
+    }
+
     /// Nothing was done that the real driver would refuse or let rot, and nothing lives.
     pub(crate) fn clean(&self) {
         assert_eq!(self.number("fake_cuda_breaches"), 0, "{}", self.last_breach());

@@ -42,6 +42,20 @@ pub(super) mod Attribute {
     pub(in super::super) const STREAM_VALUES_64: i32 = 122;
 }
 
+/// `CUDA_KERNEL_NODE_PARAMS`, the first version.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct KernelNode {
+    pub(super) function: u64,
+    pub(super) grid: [u32; 3],
+    pub(super) block: [u32; 3],
+    pub(super) shared: u32,
+    pub(super) parameters: *const *const c_void,
+    pub(super) extra: *const *const c_void,
+}
+
+const _: () = assert!(size_of::<KernelNode>() == 56 && std::mem::offset_of!(KernelNode, parameters) == 40);
+
 table! {
     answers Status; missing NOT_FOUND;
     required {
@@ -79,6 +93,7 @@ table! {
         copy_to_host = c"cuMemcpyDtoH_v2" (dst: *mut u8, src: u64, bytes: u64);
         copy_from_host = c"cuMemcpyHtoD_v2" (dst: u64, src: *const u8, bytes: u64);
         copy_async = c"cuMemcpyAsync" (dst: u64, src: u64, bytes: u64, stream: u64);
+        upload_async = c"cuMemcpyHtoDAsync_v2" (dst: u64, src: *const u64, bytes: u64, stream: u64);
         stream_create = c"cuStreamCreate" (stream: &mut u64, flags: u32);
         stream_destroy = c"cuStreamDestroy_v2" (stream: u64);
         stream_synchronize = c"cuStreamSynchronize" (stream: u64);
@@ -109,6 +124,9 @@ table! {
         context_id = c"cuCtxGetId" (context: u64, id: &mut u64);
         stream_write_value = c"cuStreamWriteValue64_v2" (stream: u64, address: u64, value: u64, flags: u32);
         stream_wait_value = c"cuStreamWaitValue64_v2" (stream: u64, address: u64, value: u64, flags: u32);
+        capture_info = c"cuStreamGetCaptureInfo_v2" (stream: u64, status: &mut i32, id: &mut u64, graph: &mut u64,
+            nodes: &mut *const u64, count: &mut u64);
+        graph_exec_kernel = c"cuGraphExecKernelNodeSetParams" (exec: u64, node: u64, params: &KernelNode);
         graph_instantiate_flags = c"cuGraphInstantiateWithFlags" (exec: &mut u64, graph: u64, flags: u64);
         graph_instantiate_old = c"cuGraphInstantiate_v2" (exec: &mut u64, graph: u64, node: *mut u64, log: *mut u8, capacity: u64);
     }
@@ -144,6 +162,11 @@ impl Api {
     /// True where contexts have ids that are never used again.
     pub(super) fn has_context_ids(&self) -> bool {
         self.context_id.is_some()
+    }
+
+    /// True where a kernel of a graph can be given other parameters.
+    pub(super) fn has_graph_updates(&self) -> bool {
+        self.capture_info.is_some() && self.graph_exec_kernel.is_some()
     }
 
     /// The file that was opened.

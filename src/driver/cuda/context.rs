@@ -182,6 +182,15 @@ impl Core {
         }
     }
 
+    /// Writes words to device memory of `context` and waits until they are there. Nothing else is waited for.
+    pub(super) fn upload(&self, context: &Context, to: u64, words: &[u64]) -> Result<()> {
+        let _entered = self.enter(context.handle, Operation::Copy)?;
+        let bytes = size_of_val(words) as u64;
+        let status = self.api.upload_async(to, words.as_ptr(), bytes, context.watch);
+        self.api.check(status, Operation::Copy)?;
+        self.api.check(self.api.stream_synchronize(context.watch), Operation::Copy)
+    }
+
     /// Logs a failed clean-up.
     pub(super) fn log_status(&self, what: &str, status: i32) {
         log_failure(&self.api, what, status);

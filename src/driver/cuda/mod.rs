@@ -9,6 +9,9 @@ mod error;
 mod memory;
 #[cfg(test)]
 mod oracle;
+mod pieces;
+mod record;
+mod route;
 mod share;
 mod stream;
 mod timeline;
@@ -20,13 +23,15 @@ use crate::driver::lines::Lines;
 use crate::driver::timelines::Timelines;
 use crate::driver::{
     Access, AccessMode, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, Graph,
-    HostFunction, MemoryInfo, NativeBlock, Ordinal, Stream, Streams, TimelineId,
+    HostFunction, MemoryInfo, NativeBlock, Ordinal, RecordId, RouteId, RouteSlice, Stream, Streams,
+    TimelineId, Way,
 };
 use crate::error::{Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
 use api::Api;
 use context::{Context, Core};
 use device::Device;
+use route::Routes;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -39,6 +44,7 @@ pub struct CudaDriver {
     books: Books,
     timelines: Timelines<Arc<Context>>,
     lines: Lines,
+    routes: Routes,
 }
 
 impl CudaDriver {
@@ -60,7 +66,8 @@ impl CudaDriver {
     pub fn with_quirks(path: Option<&Path>, forced: &[(&str, bool)]) -> Result<Self> {
         let core = Core::new(Api::open(path)?, forced)?;
         log::debug!("{}: CUDA {}, {} devices", core.api.path().display(), core.version, core.devices.len());
-        Ok(Self { core, books: Books::default(), timelines: Timelines::default(), lines: Lines::default() })
+        let (timelines, lines, routes) = (Timelines::default(), Lines::default(), Routes::default());
+        Ok(Self { core, books: Books::default(), timelines, lines, routes })
     }
 
     /// The driver's version, as `1000 × major + 10 × minor` of the CUDA that it serves.
@@ -98,6 +105,9 @@ impl CudaDriver {
         let context = self.core.primary(device.ordinal, Operation::Query)?;
         if context.kernels.is_some() {
             all = all.with(Capabilities::JOINT_COPIES);
+            if self.core.api.has_graph_updates() {
+                all = all.with(Capabilities::ROUTES);
+            }
         }
         Ok(all)
     }
@@ -106,6 +116,7 @@ impl CudaDriver {
 impl Drop for CudaDriver {
     fn drop(&mut self) {
         self.lines.close(&self.core);
+        self.routes.close(&self.core);
         self.timelines.close(&self.core);
     }
 }
@@ -119,6 +130,38 @@ impl Driver for CudaDriver {
 
     fn copy(&self, device: Ordinal, stream: Stream, slices: &[CopySlice]) -> Result<u32> {
         self.core.copy(device, stream, slices)
+    }
+
+    fn route_create(&self, device: Ordinal, way: Way, slices: &[RouteSlice]) -> Result<RouteId> {
+        self.routes.create(&self.core, device, way, slices)
+    }
+
+    fn route_destroy(&self, route: RouteId) -> Result<()> {
+        self.routes.destroy(&self.core, route)
+    }
+
+    fn route_copy(
+        &self,
+        device: Ordinal,
+        stream: Stream,
+        route: RouteId,
+        slices: &[CopySlice],
+    ) -> Result<u32> {
+        self.routes.copy(&self.core, device, stream, route, slices)
+    }
+
+    fn route_record(&self, stream: Stream, route: RouteId) -> Result<RecordId> {
+        self.routes.record(&self.core, stream, route)
+    }
+
+    fn route_point(
+        &self,
+        record: RecordId,
+        graph: Graph,
+        stream: Stream,
+        slices: &[CopySlice],
+    ) -> Result<bool> {
+        self.routes.point(&self.core, record, graph, stream, slices)
     }
 }
 

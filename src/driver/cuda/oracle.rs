@@ -1,7 +1,7 @@
 //! Compares our tables with the bindings of `cudarc`, made from CUDA's own header, when our tests are compiled: what
 //! each function takes, the structs' layouts, the numbers.
 
-use super::api::{Attribute, NO_TIMING, NOT_FOUND, NOT_READY, SIGNATURES, SUCCESS};
+use super::api::{Attribute, KernelNode, NO_TIMING, NOT_FOUND, NOT_READY, SIGNATURES, SUCCESS};
 use crate::driver::oracle::{compare, not_compared, same_layout, sizes};
 use crate::driver::structs::{AccessDesc, AllocationProp, Location, ON_DEVICE, PINNED, POSIX_FD};
 use cudarc::driver::sys as cuda;
@@ -21,14 +21,23 @@ compare! { cuda:
     of3 cuDeviceGetName cuDeviceGetAttribute cuDeviceCanAccessPeer cuMemHostAlloc cuMemHostGetDevicePointer_v2
         cuMemGetAllocationGranularity cuMemImportFromShareableHandle cuStreamWaitEvent cuModuleGetFunction
         cuLaunchHostFunc cuMemcpyDtoH_v2 cuMemcpyHtoD_v2 cuMemGetAccess cuGraphInstantiateWithFlags;
-    of4 cuMemCreate cuMemSetAccess cuMemExportToShareableHandle cuMemcpyAsync cuStreamWriteValue64_v2
+    of4 cuMemcpyHtoDAsync_v2 cuMemCreate cuMemSetAccess cuMemExportToShareableHandle cuMemcpyAsync cuStreamWriteValue64_v2
         cuStreamWaitValue64_v2;
     of5 cuMemAddressReserve cuMemMap;
+    of6 cuStreamGetCaptureInfo_v2;
     of11 cuLaunchKernel;
 }
 
 /// Functions that newer headers lack; what they take is written in CUDA 11.0's.
-const APART: &[&str] = &["cuGraphInstantiate_v2"];
+const APART: &[&str] = &["cuGraphInstantiate_v2", "cuGraphExecKernelNodeSetParams"];
+
+same_layout! { KernelNode as cuda::CUDA_KERNEL_NODE_PARAMS_st { function: func, parameters: kernelParams, extra: extra, } }
+const _: () = {
+    use cuda::CUDA_KERNEL_NODE_PARAMS_st as Theirs;
+    assert!(offset_of!(KernelNode, grid) == offset_of!(Theirs, gridDimX));
+    assert!(offset_of!(KernelNode, block) == offset_of!(Theirs, blockDimX));
+    assert!(offset_of!(KernelNode, shared) == offset_of!(Theirs, sharedMemBytes));
+};
 
 same_layout! { Location as cuda::CUmemLocation_st { kind: type_, id: id, } }
 same_layout! { AccessDesc as cuda::CUmemAccessDesc_st { location: location, flags: flags, } }

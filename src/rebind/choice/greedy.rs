@@ -111,7 +111,7 @@ impl<'a> Search<'a> {
     /// No plan of this case costs less.
     fn bound(&self, case: Case) -> u128 {
         let (mut items, without) = self.items(case, &self.share);
-        items.sort_by(by_density);
+        items.sort_unstable_by(|a, b| by_density(a, b).then(a.slot.cmp(&b.slot)));
         let (mut room, mut gained) = (self.problem.budget, 0u128);
         for item in items {
             if item.bytes <= room {
@@ -137,7 +137,9 @@ impl<'a> Search<'a> {
         let mut copied = vec![false; self.totals.len()];
         let mut room = self.problem.budget;
         match order {
-            Some(order) => items.sort_by(|a, b| b.must().cmp(&a.must()).then_with(|| order(a, b))),
+            Some(order) => items.sort_unstable_by(|a, b| {
+                b.must().cmp(&a.must()).then_with(|| order(a, b)).then(a.slot.cmp(&b.slot))
+            }),
             None => items.retain(Item::must),
         }
         for item in items {

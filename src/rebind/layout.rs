@@ -110,7 +110,7 @@ impl Layout {
     /// Says where a slot's buffer is: that is its address, or where its shadow is copied from and to.
     pub(super) fn point(&mut self, i: usize, slot: &Slot, buffer: &Buffer) {
         let place = &mut self.places[i];
-        if place.action == Action::BAKE {
+        if place.action == Action::BAKE || place.action == Action::PATCH {
             place.address = buffer.address;
         }
         let (ours, theirs, bytes) = (place.address, buffer.address, slot.bytes.get());

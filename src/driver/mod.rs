@@ -14,6 +14,7 @@
 //! portable subset only: a block is mapped whole, at offset 0; exactly what was mapped is unmapped; unmap, then
 //! release, then free; nobody waits for running work but us.
 
+mod alone;
 mod books;
 mod codes;
 pub mod cuda;

@@ -3,7 +3,7 @@
 
 use super::gpu::{Gpu, NONE, Work};
 use gvmm::driver::{CopySlice, Driver, Graph, Ordinal, RouteSlice, Stream, Way};
-use gvmm::error::{Error, Kind, Operation, Result};
+use gvmm::error::Result;
 use gvmm::units::{ByteSize, DevicePtr};
 use std::sync::Arc;
 use std::time::Instant;

@@ -78,7 +78,7 @@ int main(void) {
     for (uint32_t step = 0; step < STEPS; step++) {
         gvmm_buffer bound[SLOTS];
         for (int i = 0; i < SLOTS; i++)
-            bound[i] = (gvmm_buffer){.address = buffers[step % 2][i], .size_bytes = 4 * WORDS, .allocation_id = 1 + step % 2};
+            bound[i] = (gvmm_buffer){.address = buffers[step % 2][i], .size_bytes = 4 * WORDS, .allocation_id = 1 + step % 2 * SLOTS + i};
         for (int i = 0; i < INPUTS; i++)
             for (int w = 0; w < WORDS; w++) words(bound[i].address)[w] = step * 1000 + i + w;
         gvmm_step_report begun = {.struct_size = sizeof begun}, ended = {.struct_size = sizeof ended};

@@ -1421,7 +1421,8 @@ gvmm_status gvmm_binding_plan_export(gvmm_binding *binding,
  * here what the plan says is served otherwise.
  *
  * State: before, no step is begun. The next begin may answer RECORD_AGAIN; it answers OUT_OF_DEVICE_MEMORY where the
- * device's budget of shadows is too small for the plan.
+ * device's budget of shadows is too small for the plan, until there is room, another plan is imported, or
+ * `gvmm_binding_replan` gives it up.
  * Parameters: `binding`; `bytes`, the `size_bytes` bytes that export gave.
  * Statuses: PLAN_MISMATCH (a plan of other slots; the last-error detail names the first that differs),
  * INVALID_ARGUMENT (the bytes are no whole plan, or were changed), UNKNOWN_VERSION (a newer library's), WRONG_STATE (no
@@ -1774,10 +1775,8 @@ gvmm_status gvmm_binding_abort(gvmm_binding *binding);
  *
  * Once the graph is named by `gvmm_binding_use_graph`, begin points its copies at the step's buffers, for the
  * launches between that begin and the next, and neither begin nor end launches them. A launch that has not run
- * yet keeps its buffers, so any number of steps may be in flight; where more are than there is room for, begin
- * and end launch the copies of that step after all (the report's `copy_launches` says so). A graph launched
- * twice in a step copies the same twice. Outside of a step it must not be launched: its copies are those of the
- * step before.
+ * yet keeps its buffers, so any number of steps may be in flight. A graph launched twice in a step copies the same
+ * twice. Outside of a step it must not be launched: its copies are those of the step before.
  *
  * State: before, a begin has answered RECORD_AGAIN (the binding has addresses), and no step is begun. What is
  * recorded again replaces what was: a graph with the former copies must not be launched any more. After a
@@ -1801,7 +1800,8 @@ gvmm_status gvmm_binding_record_copies(gvmm_binding *binding,
  *
  * State: before, no step is begun. Until another is named, a new generation is in force or the binding is
  * destroyed, the graph must live: the `gvmm_graph`, or on CUDA the `CUgraphExec` and the `CUgraph` that it was
- * made of. With copies recorded and no graph named, begin is refused.
+ * made of. One that was updated or instantiated anew must be named again, also under the same handle. With copies
+ * recorded and no graph named, begin is refused.
  * Parameters: `binding`; `graph`, a `gvmm_graph` or on CUDA a `CUgraphExec`, made of the capture that the copies
  * were recorded in; NULL: none.
  * Statuses: WRONG_STATE (a step is begun, or nothing is laid out yet), INVALID_HANDLE (a `gvmm_graph` that is

@@ -237,8 +237,8 @@ impl Run for Executor<'_> {
         self.moving = begun.remapped_slots > 0;
         self.patch_in(self.bare.as_ref(), &patched)?;
         let gpu = self.bare(whole_us)?;
-        if !patched.is_empty() {
-            // A graph with new parameters takes longer to launch.
+        if self.moving || !patched.is_empty() {
+            // A graph with new parameters, or after a remap, takes longer to launch.
             time += (launched - launching).saturating_sub(gpu.graph_host);
         }
         self.service.follow(&begun)?;

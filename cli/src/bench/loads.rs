@@ -44,10 +44,23 @@ const NAMED: [(&str, &[Group]); 12] = [
     ("thousand-still", &[group(900, 4 * KIB, Both, 0), group(100, 16 * MIB, In, 0)]),
     (
         "mixed-weights",
-        &[group(64, 32 * MIB, Both, 0), group(400, 4 * KIB, In, 1), group(100, 4 * KIB, Out, 1)],
+        &[
+            group(64, 32 * MIB, Both, 0),
+            group(500, 4 * KIB, Both, 0),
+            group(200, 4 * KIB, In, 1),
+            group(100, 4 * KIB, Out, 1),
+        ],
     ),
-    ("mixed-rare", &[group(16, 128 * MIB, In, 4), group(300, KIB, Both, 1)]),
-    ("mixed-large", &[group(2, 256 * MIB, Both, 4), group(500, 256, Both, 1), group(100, 16 * MIB, Both, 0)]),
+    ("mixed-rare", &[group(16, 128 * MIB, In, 4), group(200, KIB, Both, 1), group(300, 64 * KIB, Both, 0)]),
+    (
+        "mixed-large",
+        &[
+            group(2, 256 * MIB, Both, 4),
+            group(300, 256, Both, 1),
+            group(500, 64 * KIB, In, 0),
+            group(100, 16 * MIB, Both, 0),
+        ],
+    ),
     (
         "mixed-rhythms",
         &[

@@ -117,6 +117,28 @@ fn steps_with_the_copies_in_the_graph_launch_none() {
 }
 
 #[test]
+fn the_graph_is_really_patched() {
+    let patches = |report: &Value| report["per_step"]["patches"].as_f64().expect("a mean");
+    // 590 slots, 16 a kernel: those that move are in 13 of them.
+    let all = steps("llama_donate", &["--plan", "patch"]);
+    assert_eq!((calls(&all), patches(&all)), ([0.0; 4], 13.0));
+    let few = steps("llama_donate_all", &["--plan", "patch", "--slots-per-command", "2"]);
+    assert_eq!((calls(&few), patches(&few)), ([0.0; 4], 10.0));
+    let graph = steps("llama_donate_all", &["--plan", "patch", "--copies", "graph"]);
+    assert_eq!((calls(&graph), patches(&graph)), ([0.0; 4], 2.0));
+}
+
+#[test]
+fn the_planner_leaves_nothing_to_remap() {
+    for copies in ["step", "graph"] {
+        let report = steps("llama_donate", &["--plan", "auto", "--copies", copies]);
+        let [map, unmap, set_access, launches] = calls(&report);
+        assert_eq!([map, unmap, set_access], [0.0; 3]);
+        assert!(launches <= 2.0 && report["predicted_us"].is_number(), "{report}");
+    }
+}
+
+#[test]
 fn steps_remap_in_one_set_access_where_all_moves() {
     let [map, unmap, set_access, launches] = calls(&steps("llama_donate_all", &["--threshold", "off"]));
     assert_eq!([map, unmap, launches], [20.0, 20.0, 0.0]);

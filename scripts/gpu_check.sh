@@ -94,6 +94,8 @@ for program in "$folder"/*; do
     [ -x "$program" ] && [ -f "$program" ] || continue
     name=$(basename "$program")
     case $name in
+        libgvmm*) # The example in Python, where there is a PyTorch.
+            if python3 -c 'import torch' 2>/dev/null; then run torch_graph python3 c_examples/torch_graph.py "$program"; fi ;;
         lib*) ;;
         test_cuda_faults|test_hip_on_cuda)
             run "$name" "$program" --nocapture --test-threads 1 on_the_gpu ;;

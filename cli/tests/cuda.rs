@@ -56,7 +56,7 @@ fn info_names_library_version_devices_and_quirks() {
     assert_eq!((&devices[1]["ordinal"], &devices[1]["architecture"]), (&1.into(), &"sm_90".into()));
     let quirks = devices[0]["quirks"].as_array().expect("a list");
     let of = |key: &str| quirks.iter().map(|q| q[key].as_str().expect("a text")).collect::<Vec<_>>();
-    assert_eq!(of("name"), ["cuda-small-parameters", "cuda-old-stream-values"]);
+    assert_eq!(of("name"), ["cuda-small-parameters", "cuda-old-stream-values", "cuda-rdma-aliases"]);
     assert_eq!(of("why"), ["CUDA 12.0 on sm_90", "GVMM_QUIRKS says so"]);
     assert!(of("reference").iter().all(|text| text.contains("release notes")));
     let table = output(&mut gvmm(&["info"]));

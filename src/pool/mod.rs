@@ -5,12 +5,18 @@
 //! needed. Where the limit is reached, free chunks move to the stream and the address that need them; the old
 //! view goes once its stream has passed, so nobody waits.
 
+mod free_index;
+mod heap;
+mod nodes;
 mod pool;
+mod reclaim;
 mod segment;
 mod settings;
 mod size_class;
 mod snapshot;
+mod starts;
 mod stats;
+mod window;
 
 pub use pool::{Filter, Place, Pool, PoolId, Pressure};
 pub use segment::{ChunkIndex, ExpandableSegment};

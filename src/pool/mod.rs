@@ -5,20 +5,31 @@
 //! needed. Where the limit is reached, free chunks move to the stream and the address that need them; the old
 //! view goes once its stream has passed, so nobody waits.
 
+mod arena;
+mod capture;
 mod free_index;
+mod grow;
 mod heap;
+mod history;
 mod nodes;
+#[expect(clippy::module_inception, reason = "the pool as callers see it")]
 mod pool;
 mod reclaim;
+mod report;
 mod segment;
 mod settings;
 mod size_class;
 mod snapshot;
 mod starts;
 mod stats;
+mod supply;
+mod table;
+mod totals;
+mod uses;
 mod window;
 
-pub use pool::{Filter, Place, Pool, PoolId, Pressure};
+pub use capture::Filter;
+pub use pool::{Place, Pool, PoolId, Pressure};
 pub use segment::{ChunkIndex, ExpandableSegment};
 pub use settings::{OVERSUBSCRIPTION, SMALL_LIMIT, Settings};
 pub use snapshot::{BlockInfo, BlockState, Event, EventKind, SegmentInfo, Snapshot};

@@ -27,8 +27,6 @@ pub struct Settings {
     pub segment: ByteSize,
     /// Who may use the memory (an empty list: the pool's device, read and write).
     pub access: Vec<Access>,
-    /// The most chunks that are moved for one allocation.
-    pub lend_limit: u32,
     /// How many events to keep for snapshots, for each stream; 0: none.
     pub history: u32,
 }
@@ -42,7 +40,6 @@ impl Default for Settings {
             address_limit: ByteSize::gib(64 << 10),
             segment: ByteSize::ZERO,
             access: Vec::new(),
-            lend_limit: 4096,
             history: 0,
         }
     }
@@ -58,7 +55,6 @@ pub(super) struct Chosen {
     pub(super) limit: u64,
     pub(super) address_limit: u64,
     pub(super) access: Vec<Access>,
-    pub(super) lend_limit: usize,
     pub(super) history: usize,
 }
 
@@ -81,7 +77,6 @@ impl Settings {
             limit: self.limit.map_or(u64::MAX, ByteSize::get),
             address_limit: self.address_limit.get(),
             access: self.access.clone(),
-            lend_limit: self.lend_limit as usize,
             history: self.history as usize,
         })
     }

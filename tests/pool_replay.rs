@@ -40,7 +40,9 @@ fn replay(name: &str, limit: Option<f64>, settings: &Settings) -> Run {
 fn check(name: &str, run: &Run, most: f64) {
     let Run { ratio, moved, stats } = run;
     let (lent, created) = (stats.lent_chunks, stats.calls.create);
-    println!("{name}: {ratio:.4}, {created} chunks made, {lent} moved, {moved} of them in the last repetition");
+    println!(
+        "{name}: {ratio:.4}, {created} chunks made, {lent} moved, {moved} of them in the last repetition"
+    );
     assert_eq!(stats.bytes.allocated.current, 0, "{name}");
     assert_eq!(stats.bytes.requested.current, 0, "{name}");
     assert_eq!(stats.bytes.active.current, 0, "{name}");

@@ -122,7 +122,7 @@ impl Pool {
                 Ok(()) => {
                     folded |= !pending.is_empty();
                     for Pending { heap, node, .. } in pending {
-                        state.end_pending(heap, node, Some(&self.totals));
+                        state.end_pending(heap, node);
                     }
                 }
                 Err(e) => {

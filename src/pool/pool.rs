@@ -202,6 +202,9 @@ impl Pool {
         let added = segment(0).and_then(|small| Ok([small, segment(1)?])).and_then(|segments| {
             let arena = Arena::new(segments, pool, stream, *history);
             arena.lock().private = self.capture.is_private(pool);
+            if self.table.all().next().is_some() {
+                self.totals.set_several();
+            }
             if self.table.add(Box::new(arena)) { Ok(()) } else { Err(full("the pool has too many streams")) }
         });
         added.inspect_err(|_| self.addresses.sub(bytes))

@@ -180,14 +180,15 @@ impl State {
         self.flushed.follow(&self.bytes, totals);
     }
 
-    /// Frees a block that only its own stream uses.
+    /// Frees a block that only its own stream uses, and says how many bytes the program had asked for.
     #[inline]
-    pub(super) fn free(&mut self, heap: usize, node: u32, totals: &Totals) {
+    pub(super) fn free(&mut self, heap: usize, node: u32, totals: &Totals) -> u64 {
         let piece = self.heaps[heap].block(node);
         let bytes = u64::from(piece.size) * UNIT;
         self.heaps[heap].free(node);
         self.bytes.active.sub(bytes);
         self.count_free(bytes, piece.slack, totals);
+        bytes - u64::from(piece.slack)
     }
 
     #[inline]

@@ -249,14 +249,16 @@ impl Pool {
         let mut state = arena.lock();
         let Some(node) = state.block_at(heap, offset) else { return Err(unknown(address)) };
         if state.is_shared(heap, node) {
+            let piece = state.heaps[heap].block(node);
+            let bytes = u64::from(piece.size) * UNIT - u64::from(piece.slack);
             let streams = state.leave(heap, node, &self.totals);
-            state.history.add(&self.events, EventKind::FreeRequested, address, 0);
+            state.history.add(&self.events, EventKind::FreeRequested, address, bytes);
             drop(state);
             self.counted(|| self.follow(arena, heap, node, &streams));
             return Ok(());
         }
-        state.free(heap, node, &self.totals);
-        state.history.add(&self.events, EventKind::FreeCompleted, address, 0);
+        let bytes = state.free(heap, node, &self.totals);
+        state.history.add(&self.events, EventKind::FreeCompleted, address, bytes);
         Ok(())
     }
 

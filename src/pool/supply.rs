@@ -16,8 +16,7 @@ use std::sync::atomic::Ordering;
 /// Up to a fortieth of what was ever in use may be reserved besides before a stream's own free chunks are moved to
 /// where they are needed, although memory is not short.
 const WASTE: u64 = 40;
-/// So many may be moved for each that was made, as a divisor; and for each allocation.
-const SHIFTS_A_CHUNK: u64 = 4;
+/// Each chunk that was made may be moved once in this way, and one more for so many allocations.
 const ALLOCATIONS_A_SHIFT: u64 = 1024;
 
 /// A chunk in nobody's segment.
@@ -114,7 +113,7 @@ impl Pool {
             (state.allocations, state.bytes.active.peak)
         };
         let used = self.totals.peaks()[2].max(peak);
-        let credit = reserved / chunk / SHIFTS_A_CHUNK + allocations / ALLOCATIONS_A_SHIFT;
+        let credit = reserved / chunk + allocations / ALLOCATIONS_A_SHIFT;
         reserved + wanted * chunk > used + used / WASTE
             && self.shifted.load(Ordering::Relaxed) + wanted <= credit
             && self.captures() == 0

@@ -9,7 +9,10 @@ mod cuda_common;
 
 use cuda_common::{Bench, Native, RW};
 use gvmm::driver::cuda::CudaDriver;
-use gvmm::driver::{Access, Capabilities, CopySlice, CreateOptions, Driver, Ordinal, Stream};
+use gvmm::driver::{
+    Access, Capabilities, CopySlice, CreateOptions, Driver, Graph, Ordinal, RecordId, RouteId, RouteSlice,
+    Stream, Way,
+};
 use gvmm::units::{ByteSize, DevicePtr};
 use std::time::Instant;
 
@@ -31,6 +34,10 @@ fn main() {
     bench.native.enter(0);
     let timer = Timer::new(&bench.native);
     small(&bench, &timer, if quick { 3 } else { 300 });
+    if bench.capabilities().has(Capabilities::ROUTES) {
+        routes(&bench, &timer, if quick { 3 } else { 300 });
+        graphs(&bench, &timer, if quick { 3 } else { 300 });
+    }
     large(&bench, &timer, if quick { 1 } else { 20 }, if quick { 8 * MIB } else { 1 << 30 });
     if bench.capabilities().has(Capabilities::VIRTUAL_MEMORY) {
         remaps(&bench, if quick { 3 } else { 1000 });
@@ -62,13 +69,27 @@ impl<'a> Timer<'a> {
     }
 
     /// Medians of (host µs, GPU µs) of `work` on `stream`.
-    fn time(&self, stream: Stream, rounds: usize, mut work: impl FnMut()) -> (f64, f64) {
+    fn time(&self, stream: Stream, rounds: usize, work: impl FnMut()) -> (f64, f64) {
+        self.time_prepared(stream, rounds, || {}, work)
+    }
+
+    /// The same, with what the host does before and enqueues nothing: it counts for the host only.
+    fn time_prepared(
+        &self,
+        stream: Stream,
+        rounds: usize,
+        mut prepare: impl FnMut(),
+        mut work: impl FnMut(),
+    ) -> (f64, f64) {
         let (mut host, mut gpu) = (Vec::new(), Vec::new());
         for _ in 0..rounds + 3 {
+            let start = Instant::now();
+            prepare();
+            let prepared = micros(start);
             self.native.must("cuEventRecord", self.events[0], stream.0, 0);
             let start = Instant::now();
             work();
-            host.push(micros(start));
+            host.push(prepared + micros(start));
             self.native.must("cuEventRecord", self.events[1], stream.0, 0);
             self.native.must("cuStreamSynchronize", stream.0, 0, 0);
             let mut ms = 0_f32;
@@ -123,6 +144,119 @@ fn small(bench: &Bench, timer: &Timer<'_>, rounds: usize) {
     }
     bench.driver.deallocate(bench.device, dst).expect("freed");
     bench.driver.deallocate(bench.device, src).expect("freed");
+}
+
+/// A route to slices that stay from buffers that do not, with the slices of even and of odd steps.
+fn route(
+    bench: &Bench,
+    way: Way,
+    near: DevicePtr,
+    far: DevicePtr,
+    count: u64,
+) -> (RouteId, [Vec<CopySlice>; 2]) {
+    let bytes = 4 * KIB;
+    let steps = [0, count * bytes].map(|offset| {
+        let far = DevicePtr(far.get() + offset);
+        let (dst, src) = if way == Way::In { (near, far) } else { (far, near) };
+        slices(dst, src, count, bytes, 0)
+    });
+    let near = |slice: &CopySlice| if way == Way::In { slice.dst } else { slice.src };
+    let stays: Vec<_> = steps[0].iter().map(|s| RouteSlice { near: near(s), bytes }).collect();
+    (bench.driver.route_create(bench.device, way, &stays).expect("a route"), steps)
+}
+
+/// A launch of a route beside one with all by value; its far ends are others each time.
+fn routes(bench: &Bench, timer: &Timer<'_>, rounds: usize) {
+    let stream = bench.driver.streams().create(bench.device).expect("a stream");
+    println!(
+        "\n| slices of 4 KiB, into shadows | all by value: host µs | GPU µs | a route: host µs | GPU µs |"
+    );
+    println!("|---|---|---|---|---|");
+    for count in [1, 8, 64, 256, 1024] {
+        let (near, far) = two_buffers(bench, 2 * count * 4 * KIB);
+        let (route, steps) = route(bench, Way::In, near, far, count);
+        let mut step = 0;
+        let (vh, vg) = timer.time(stream, rounds, || {
+            step += 1;
+            copy(bench, stream, &steps[step % 2]);
+        });
+        let (rh, rg) = timer.time(stream, rounds, || {
+            step += 1;
+            bench.driver.route_copy(bench.device, stream, route, &steps[step % 2]).expect("copied");
+        });
+        println!("| {count} | {vh:.1} | {vg:.1} | {rh:.1} | {rg:.1} |");
+        bench.driver.route_destroy(route).expect("destroyed");
+        bench.driver.deallocate(bench.device, near).expect("freed");
+        bench.driver.deallocate(bench.device, far).expect("freed");
+    }
+}
+
+/// A graph of 20 small kernels, with what stands before and after them.
+fn capture(bench: &Bench, stream: Stream, at: DevicePtr, routes: &[RouteId]) -> (Graph, Vec<RecordId>) {
+    let driver = &bench.driver;
+    let record = |route: &RouteId| driver.route_record(stream, *route).expect("recorded");
+    driver.streams().capture_begin(stream).expect("a capture");
+    let mut records: Vec<_> = routes.first().map(record).into_iter().collect();
+    for i in 0..20 {
+        copy(bench, stream, &slices(DevicePtr(at.get() + 8 * KIB), DevicePtr(at.get() + 64 * i), 1, 64, 0));
+    }
+    records.extend(routes.get(1).map(record));
+    (driver.streams().capture_end(stream).expect("a graph"), records)
+}
+
+/// The copies of a step, in and out, around a graph and inside of it: what they add to the graph alone.
+fn graphs(bench: &Bench, timer: &Timer<'_>, rounds: usize) {
+    let (driver, streams) = (&bench.driver, bench.driver.streams());
+    let stream = streams.create(bench.device).expect("a stream");
+    println!("\n| slots of 4 KiB, in and out, a graph of 20 kernels | added: host µs | GPU µs |");
+    println!("|---|---|---|");
+    for count in [64, 256, 1024] {
+        let (near, far) = two_buffers(bench, 2 * count * 4 * KIB);
+        let (work, target) = two_buffers(bench, 2 * count * 4 * KIB);
+        let (inward, ins) = route(bench, Way::In, near, far, count);
+        let (outward, outs) = route(bench, Way::Out, near, target, count);
+        let (bare, _) = capture(bench, stream, work, &[]);
+        let (graph, records) = capture(bench, stream, work, &[inward, outward]);
+        let launch = |graph| streams.launch(graph, stream).expect("launched");
+        let (bare_host, bare_gpu) = timer.time(stream, rounds, || launch(bare));
+        let show = |what: &str, (host, gpu): (f64, f64)| {
+            println!("| {count}, {what} | {:.1} | {:.1} |", host - bare_host, gpu - bare_gpu);
+        };
+        let step = std::cell::Cell::new(0);
+        let by_value = timer.time(stream, rounds, || {
+            step.set(step.get() + 1);
+            copy(bench, stream, &ins[step.get() % 2]);
+            launch(bare);
+            copy(bench, stream, &outs[step.get() % 2]);
+        });
+        show("launched around it, all by value", by_value);
+        let around = timer.time(stream, rounds, || {
+            step.set(step.get() + 1);
+            driver.route_copy(bench.device, stream, inward, &ins[step.get() % 2]).expect("copied");
+            launch(bare);
+            driver.route_copy(bench.device, stream, outward, &outs[step.get() % 2]).expect("copied");
+        });
+        show("launched around it, routes", around);
+        let point = || {
+            step.set(step.get() + 1);
+            let point = |record: RecordId, slices: &[CopySlice]| {
+                driver.route_point(record, graph, slices).expect("pointed");
+            };
+            point(records[0], &ins[step.get() % 2]);
+            point(records[1], &outs[step.get() % 2]);
+        };
+        show("inside, pointed in each step", timer.time_prepared(stream, rounds, point, || launch(graph)));
+        show("inside, not pointed anew", timer.time(stream, rounds, || launch(graph)));
+        for graph in [bare, graph] {
+            streams.destroy_graph(graph).expect("destroyed");
+        }
+        for route in [inward, outward] {
+            driver.route_destroy(route).expect("destroyed");
+        }
+        for buffer in [near, far, work, target] {
+            driver.deallocate(bench.device, buffer).expect("freed");
+        }
+    }
 }
 
 fn copy(bench: &Bench, stream: Stream, list: &[CopySlice]) {

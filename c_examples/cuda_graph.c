@@ -1,6 +1,8 @@
 /* An executor on an NVIDIA GPU: a CUDA graph is captured once and launched in each step, while the
- * buffers that it works on are other ones from step to step. No CUDA header is needed: the few
- * functions of libcuda.so.1 are looked up here. From the top folder:
+ * buffers that it works on are other ones from step to step. The copies of the small ones are
+ * recorded in the graph too, where the driver can, so that a step launches the graph and nothing
+ * else. No CUDA header is needed: the few functions of libcuda.so.1 are looked up here. From the
+ * top folder:
  *
  *   cargo build --release
  *   ln -sf libgvmm.so target/release/libgvmm.so.0
@@ -101,21 +103,39 @@ static gvmm_buffer buffer(gvmm_device *device, uint64_t size_bytes, gvmm_allocat
     return (gvmm_buffer){address, info.size_bytes, block.allocation_id, info.block};
 }
 
+/* A captured step. The graph stays with what was made of it: its nodes name the recorded copies. */
+typedef struct {
+    void *graph, *exec;
+} recording;
+
+static void forget(recording *old) {
+    if (old->exec) CU(exec_destroy(old->exec));
+    if (old->graph) CU(graph_destroy(old->graph));
+    *old = (recording){NULL, NULL};
+}
+
 /* Captures the step: the small result is the first bytes of the large input. */
-static void *record(gvmm_binding *binding, void *stream, uint64_t *out_generation) {
+static recording record(gvmm_binding *binding, void *stream, int copies, uint64_t *out_generation) {
     uint64_t addresses[2];
-    void *graph = NULL, *exec = NULL;
+    recording made = {NULL, NULL};
     check(gvmm_binding_addresses(binding, addresses, 2, out_generation), "gvmm_binding_addresses");
     CU(capture_begin(stream, 2)); /* relaxed */
+    if (copies)
+        check(gvmm_binding_record_copies(binding, stream, *out_generation, GVMM_COPIES_IN),
+              "gvmm_binding_record_copies");
     CU(copy_async(addresses[1], addresses[0], SMALL_BYTES, stream));
-    CU(capture_end(stream, &graph));
-    CU(instantiate(&exec, graph, 0));
-    CU(graph_destroy(graph));
-    return exec;
+    if (copies)
+        check(gvmm_binding_record_copies(binding, stream, *out_generation, GVMM_COPIES_OUT),
+              "gvmm_binding_record_copies");
+    CU(capture_end(stream, &made.graph));
+    CU(instantiate(&made.exec, made.graph, 0));
+    if (copies) check(gvmm_binding_use_graph(binding, made.exec), "gvmm_binding_use_graph");
+    return made;
 }
 
 int main(void) {
-    void *stream = NULL, *exec = NULL;
+    void *stream = NULL;
+    recording recorded = {NULL, NULL};
     if (!open_driver(&stream)) {
         printf("skipped: no CUDA driver\n");
         return 77;
@@ -138,29 +158,30 @@ int main(void) {
     for (int i = 0; i < 4; i++)
         buffers[i] = buffer(device, i % 2 ? SMALL_BYTES : large_bytes, &allocations[i]);
 
-    int records = 0, wrong = 0;
+    int records = 0, wrong = 0, copies = (info.capabilities & GVMM_CAPABILITY_ROUTES) != 0;
     for (int step = 0; step < STEPS; step++) {
         gvmm_buffer *used = &buffers[step % 2 * 2];
         char in[SMALL_BYTES], out[SMALL_BYTES] = "";
         memset(in, 'a' + step, sizeof in);
         CU(copy_in(used[0].address, in, sizeof in));
         CU(stream_synchronize(NULL)); /* such a copy may return before its last bytes are there */
-        gvmm_step_report report = {.struct_size = sizeof report};
+        gvmm_step_report report = {.struct_size = sizeof report}, ended = {.struct_size = sizeof ended};
         gvmm_status status;
         while ((status = gvmm_binding_begin(binding, stream, used, 2, sizeof used[0], generation, &report)) ==
                GVMM_STATUS_RECORD_AGAIN) {
-            if (exec) CU(exec_destroy(exec));
-            exec = record(binding, stream, &generation);
+            forget(&recorded);
+            recorded = record(binding, stream, copies, &generation);
             records++;
         }
         check(status, "gvmm_binding_begin");
-        CU(launch(exec, stream));
-        check(gvmm_binding_end(binding, NULL), "gvmm_binding_end");
+        CU(launch(recorded.exec, stream));
+        check(gvmm_binding_end(binding, &ended), "gvmm_binding_end");
         CU(stream_synchronize(stream));
         CU(copy_out(out, used[1].address, sizeof out));
         wrong += memcmp(in, out, sizeof out) != 0;
-        printf("step %d: %" PRIu64 " map, %" PRIu64 " unmap, %" PRIu64 " set access\n", step,
-               report.map_calls, report.unmap_calls, report.set_access_calls);
+        printf("step %d: %" PRIu64 " map, %" PRIu64 " unmap, %" PRIu64 " set access, %" PRIu64 " copy launches\n",
+               step, report.map_calls, report.unmap_calls, report.set_access_calls,
+               report.copy_launches + ended.copy_launches);
     }
     printf("%s: recorded %d time, %d of %d steps were wrong\n", info.name, records, wrong, STEPS);
 
@@ -168,7 +189,7 @@ int main(void) {
     for (int i = 0; i < 4; i++) check(gvmm_allocation_destroy(allocations[i]), "gvmm_allocation_destroy");
     check(gvmm_stream_forget(device, stream), "gvmm_stream_forget");
     check(gvmm_device_close(device), "gvmm_device_close");
-    CU(exec_destroy(exec));
+    forget(&recorded);
     CU(stream_destroy(stream));
     return wrong != 0;
 }

@@ -101,6 +101,8 @@ static void adopted(gvmm_device *device) {
     OK(gvmm_block_query(borrowed, &copy_of));
     CHECK(copy_of.native_handle == info.native_handle && copy_of.allocation_id != info.allocation_id);
     EXPECT(GVMM_ERROR_INVALID_SIZE, gvmm_block_adopt(device, info.native_handle, 2 * GRANULE, 0, &borrowed));
+    EXPECT(GVMM_ERROR_INVALID_ARGUMENT,
+           gvmm_block_adopt(device, info.native_handle, GRANULE, GVMM_BLOCK_OWNED, &borrowed));
     OK(gvmm_block_destroy(borrowed)); /* which leaves the native handle */
     uint64_t address = 0;
     gvmm_reservation *r = reserve(device, GRANULE, &address);

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes src/driver/cuda/copy_old.ptx and copy_new.ptx from src/driver/cuda/copy.cu, and cli/src/cuda/step.ptx from
+# Makes src/driver/cuda/copy_old.ptx and copy_new.ptx from src/driver/cuda/copy.cu and route.cu, and cli/src/cuda/step.ptx from
 # cli/src/cuda/step.cu, by NVRTC 12.1 from the Python package nvidia-cuda-nvrtc-cu12 (no GPU, no toolkit). `--check` compares with what is committed instead, and
 # assembles both for several architectures where `ptxas` is found (in PATH, or as the variable PTXAS).
 #
@@ -54,10 +54,11 @@ clean() { # clean FROM TO VERSION SOURCE HEADING
 library=src/driver/cuda
 program=cli/src/cuda
 compile $program/step.cu "$work/step.raw" --gpu-architecture=compute_50 --std=c++14
-compile $library/copy.cu "$work/old.raw" --gpu-architecture=compute_50 --std=c++14
-compile $library/copy.cu "$work/new.raw" --gpu-architecture=compute_70 --std=c++14 -DGVMM_LARGE_PARAMETERS
-clean "$work/old.raw" "$work/copy_old.ptx" 7.0 copy.cu "Joint copies for CUDA 11.0 and sm_50 or later: up to 170 slices a launch."
-clean "$work/new.raw" "$work/copy_new.ptx" 8.1 copy.cu "Joint copies for CUDA 12.1 and sm_70 or later: up to 1,364 slices a launch."
+cat $library/copy.cu $library/route.cu >"$work/copy.cu"
+compile "$work/copy.cu" "$work/old.raw" --gpu-architecture=compute_50 --std=c++14
+compile "$work/copy.cu" "$work/new.raw" --gpu-architecture=compute_70 --std=c++14 -DGVMM_LARGE_PARAMETERS
+clean "$work/old.raw" "$work/copy_old.ptx" 7.0 "copy.cu and route.cu" "Joint copies for CUDA 11.0 and sm_50 or later: up to 170 slices a launch, 508 of a route."
+clean "$work/new.raw" "$work/copy_new.ptx" 8.1 "copy.cu and route.cu" "Joint copies for CUDA 12.1 and sm_70 or later: up to 1,364 slices a launch, 4,092 of a route."
 clean "$work/step.raw" "$work/step.ptx" 7.0 step.cu "The command buffer of gvmm steps, for CUDA 11.0 and sm_50 or later."
 
 ptxas=${PTXAS:-$(command -v ptxas || true)}

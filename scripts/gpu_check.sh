@@ -10,12 +10,20 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
+# Test programs that use a GPU; of those that are about fakes too, the tests that name the GPU.
+tests="cuda cuda_faults hip_on_cuda rollback model"
+
 if [ "${1:-}" = --pack ]; then
     folder=${2:-.gpu}
     rm -rf "$folder" && mkdir -p "$folder" || exit 1
     built() { grep -o '(target[^)]*)\|([^)]*/deps/[^)]*)' | tr -d '()'; }
     set -e
-    test=$(cargo test --release --no-run --test cuda 2>&1 | built | tail -1)
+    for name in $tests; do
+        test=$(cargo test --release --no-run --test "$name" 2>&1 | built | tail -1)
+        cp "$test" "$folder/test_$name"
+    done
+    cc -std=gnu11 -shared -fPIC -O1 -pthread -DPTX='"src/driver/cuda/copy_old.ptx"' ffi_tests/fakes/hip_on_cuda.c -ldl \
+        -o "$folder/libhip_on_cuda.so"
     bench=$(cargo bench --no-run --bench cuda_copy 2>&1 | built | tail -1)
     cargo build --release --package gvmm-cli 2>&1 | tail -1
     cp "${CARGO_TARGET_DIR:-target}/release/gvmm" "$folder/gvmm"
@@ -23,7 +31,6 @@ if [ "${1:-}" = --pack ]; then
     cp "${CARGO_TARGET_DIR:-target}/release/libgvmm.so" "$folder/libgvmm.so.0"
     cc -std=c11 -O2 -Iinclude c_examples/cuda_graph.c "$folder/libgvmm.so.0" -ldl -Wl,-rpath,'$ORIGIN' \
         -o "$folder/cuda_graph"
-    cp "$test" "$folder/test_cuda"
     cp "$bench" "$folder/bench_cuda_copy"
     strip --strip-debug "$folder"/*
     ls -l "$folder"
@@ -46,8 +53,8 @@ run() {
     echo "== $name"
     timeout "${LIMIT:-240}" "$@" >"$log" 2>&1 || { state="FAILED ($?)"; failed=1; }
     # Conformance checks that are skipped are counted here and named in the log.
-    grep -av '^skipped: .*: \|^$' "$log" | tail -n 60
-    rows+=("| $name | $state | $(grep -ac '^test .*ok$' "$log") | $(grep -ac '^skipped: ' "$log") | $((SECONDS - start)) s |")
+    grep -av '^skipped: .*: \|^$' "$log" | tail -n "${TAIL:-60}"
+    rows+=("| $name | $state | $(sed -n 's/^test result: .* \([0-9]*\) passed.*/\1/p' "$log" | tail -1 | grep . || echo 0) | $(grep -ac '^skipped: ' "$log") | $((SECONDS - start)) s |")
 }
 
 # One number of a report, which has a key a line.
@@ -68,21 +75,47 @@ steps() {
 }
 step_rows=()
 
+# compare NAME PROGRAM RECORDING... [--peers N]: all strategies side by side; with room to copy every slot.
+compare() {
+    local name=$1 program=$2 arguments=()
+    shift 2
+    for word in "$@"; do
+        case $word in llama_*) word=tests/data/steps/$word.csv.gz ;; esac
+        arguments+=("$word")
+    done
+    LIMIT=480 run "$name" env GVMM_SHADOW_BUDGET=8G "$program" bench steps --driver cuda --save "$logs/$name.json" "${arguments[@]}"
+}
+
 chmod +x "$folder"/* 2>/dev/null
 for program in "$folder"/*; do
     [ -x "$program" ] && [ -f "$program" ] || continue
     name=$(basename "$program")
     case $name in
-        libgvmm*) ;;
+        lib*) ;;
+        test_cuda_faults|test_hip_on_cuda)
+            run "$name" "$program" --nocapture --test-threads 1 on_the_gpu ;;
         bench_*|cuda_graph) run "$name" "$program" ;;
         gvmm) run info "$program" info
               run info_json "$program" info --json
+              # Access for all other GPUs too; the whole table is in the log, and what --costs reads beside it.
+              LIMIT=480 TAIL=24 run bench_vmm "$program" bench vmm --driver cuda --save "$logs/bench_vmm.json"
+              TAIL=60 run bench_profile "$program" bench profile --driver cuda --save "$logs/profile"
+              compare bench_steps "$program" llama_donate llama_donate_all llama_nodonate
               for recording in llama_donate llama_donate_all llama_nodonate; do
                   for threshold in off 4096 65536 auto; do steps "$program" $recording $threshold; done
+                  steps "$program" $recording auto --copies graph
+                  steps "$program" $recording auto --joint off
               done
               if [ "$(nvidia-smi -L 2>/dev/null | wc -l)" -gt 1 ]; then
                   for threshold in off 65536 auto; do steps "$program" llama_donate $threshold --peers 1; done
+                  steps "$program" llama_donate auto --peers 1 --joint off
+                  compare bench_steps_peer "$program" llama_donate --peers 1
               fi ;;
+        test_rollback|test_model) # On CUDA's driver, and on HIP's through the library that stands on CUDA.
+            for driver in cuda hip; do
+                GVMM_HIP_LIBRARY=$folder/libhip_on_cuda.so GVMM_TEST_DRIVER=$driver \
+                    run "${name}_$driver" "$program" --nocapture --test-threads 1 --skip on_the_fakes --skip without_ --skip whole_only
+            done ;;
         *) run "$name" "$program" --nocapture --test-threads 1
            if command -v compute-sanitizer >/dev/null && [ "$name" = test_cuda ]; then
                run "${name}_sanitized" compute-sanitizer --error-exitcode 9 "$program" --nocapture \

@@ -46,7 +46,7 @@ fn all_devices(name: &str, config: &HostConfig) -> BTreeSet<&'static str> {
     (0..config.devices).flat_map(|device| conforms(name, &driver, Ordinal(device))).collect()
 }
 
-const CAPABILITIES: [&str; 10] = [
+const CAPABILITIES: [&str; 11] = [
     "virtual_memory",
     "aliasing",
     "device_access",
@@ -56,6 +56,7 @@ const CAPABILITIES: [&str; 10] = [
     "sharing",
     "host_touch",
     "host_functions",
+    "routes",
     "early_waits",
 ];
 
@@ -89,6 +90,7 @@ fn the_variable_takes_each_of_its_capabilities_away() {
         ("joined_access", Capabilities::JOINED_ACCESS),
         ("joint_copies", Capabilities::JOINT_COPIES),
         ("sharing", Capabilities::SHARING),
+        ("routes", Capabilities::ROUTES),
     ] {
         let value = |variable: &str| (variable == "GVMM_HOST_CAPS").then(|| format!("-{name}"));
         let (config, warnings) = Config::read(value);

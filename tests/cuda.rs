@@ -3,13 +3,11 @@
 
 mod cuda_common;
 
-use cuda_common::Bench;
+use cuda_common::{Bench, contexts, copies, memory, timelines};
 use gvmm::driver::cuda::CudaDriver;
 use gvmm::driver::{CreateOptions, Driver, Ordinal};
 use gvmm::units::ByteSize;
 use std::path::PathBuf;
-use std::process::Command;
-use std::time::{Duration, Instant};
 
 const SMALL: &[(&str, bool)] = &[("cuda-small-parameters", true)];
 const EVENTS: &[(&str, bool)] = &[("cuda-old-stream-values", true)];
@@ -79,56 +77,56 @@ fn the_driver_conforms() {
 
 #[test]
 fn copies_of_every_alignment() {
-    with(&[], cuda_common::copies_of_every_alignment);
-    with(SMALL, cuda_common::copies_of_every_alignment);
+    with(&[], copies::copies_of_every_alignment);
+    with(SMALL, copies::copies_of_every_alignment);
 }
 
 #[test]
 fn copies_of_large_slices() {
-    with(&[], cuda_common::copies_of_large_slices);
-    with(SMALL, cuda_common::copies_of_large_slices);
+    with(&[], copies::copies_of_large_slices);
+    with(SMALL, copies::copies_of_large_slices);
 }
 
 #[test]
 fn copies_share_launches() {
-    with(&[], |bench| cuda_common::copies_share_launches(bench, 1364));
-    with(SMALL, |bench| cuda_common::copies_share_launches(bench, 170));
+    with(&[], |bench| copies::copies_share_launches(bench, 1364));
+    with(SMALL, |bench| copies::copies_share_launches(bench, 170));
 }
 
 #[test]
 fn copies_are_captured() {
-    with(&[], cuda_common::copies_are_captured);
-    with(SMALL, cuda_common::copies_are_captured);
+    with(&[], copies::copies_are_captured);
+    with(SMALL, copies::copies_are_captured);
 }
 
 #[test]
 fn contexts_are_left_alone() {
     with(&[], |bench| {
         std::thread::scope(|scope| {
-            scope.spawn(|| cuda_common::contexts_are_left_alone(bench)).join().expect("the check holds");
+            scope.spawn(|| contexts::contexts_are_left_alone(bench)).join().expect("the check holds");
         });
     });
 }
 
 #[test]
 fn memory_moves_behind_an_address() {
-    with(&[], cuda_common::memory_moves_behind_an_address);
+    with(&[], memory::memory_moves_behind_an_address);
 }
 
 #[test]
 fn blocks_are_shared() {
-    with(&[], cuda_common::blocks_are_shared);
+    with(&[], memory::blocks_are_shared);
 }
 
 #[test]
 fn foreign_blocks_are_adopted() {
-    with(&[], cuda_common::foreign_blocks_are_adopted);
+    with(&[], memory::foreign_blocks_are_adopted);
 }
 
 #[test]
 fn peers_reach_blocks() {
     with(&[], |bench| {
-        if let Err(reason) = cuda_common::peers_reach_blocks(bench) {
+        if let Err(reason) = memory::peers_reach_blocks(bench) {
             println!("skipped: {reason}");
         }
     });
@@ -136,41 +134,12 @@ fn peers_reach_blocks() {
 
 #[test]
 fn timelines_order_streams() {
-    with(&[], |bench| cuda_common::timelines_order_streams(bench, true));
-    with(&[], cuda_common::late_waits_are_let_go);
-    with(EVENTS, |bench| cuda_common::timelines_order_streams(bench, false));
+    with(&[], |bench| timelines::timelines_order_streams(bench, true));
+    with(&[], timelines::late_waits_are_let_go);
+    with(EVENTS, |bench| timelines::timelines_order_streams(bench, false));
 }
 
 #[test]
 fn the_layer_above_works() {
-    with(&[], cuda_common::the_layer_above_works);
-}
-
-/// Runs in a process of its own, which is of no use afterwards.
-#[test]
-#[ignore = "run by `faults_end_waits`"]
-fn fault_child() {
-    with(&[], cuda_common::faults_end_waits);
-}
-
-#[test]
-fn faults_end_waits() {
-    if driver(&[]).is_none() {
-        return;
-    }
-    let this = std::env::current_exe().expect("this program");
-    let arguments = ["--ignored", "--exact", "fault_child", "--nocapture"];
-    let mut child = Command::new(this).args(arguments).spawn().expect("it runs");
-    let start = Instant::now();
-    let status = loop {
-        match child.try_wait().expect("it can be watched") {
-            Some(status) => break status,
-            None if start.elapsed() > Duration::from_secs(60) => {
-                child.kill().expect("it ends");
-                panic!("a wait does not end when the device fails");
-            }
-            None => std::thread::sleep(Duration::from_millis(50)),
-        }
-    };
-    assert!(status.success());
+    with(&[], timelines::the_layer_above_works);
 }

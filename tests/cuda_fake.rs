@@ -1,91 +1,14 @@
 //! The CUDA driver against a fake library that is stricter than the real one and counts breaches of its rules.
-#![allow(unsafe_code, reason = "calls the fake's own functions")]
 
 mod cuda_common;
 
-use cuda_common::{Bench, Native};
-use gvmm::driver::cuda::CudaDriver;
+use cuda_common::fake::Fake;
+use cuda_common::{contexts, copies, memory, timelines};
 use gvmm::driver::{Access, AccessMode, Capabilities, CreateOptions, Driver, Ordinal, Stream};
 use gvmm::error::{Error, Kind};
 use gvmm::units::{ByteSize, Granularity};
-use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Once;
-
-/// A fake library of a test's own, with its own state.
-struct Fake {
-    path: PathBuf,
-    native: Native,
-}
-
-impl Fake {
-    /// Builds it under `name`; `options` are the compiler's.
-    fn build(name: &str, options: &[&str]) -> Self {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let path = folder.join(format!("libcuda-{name}.so"));
-        let compile = |to: &Path| {
-            let status = Command::new("cc")
-                .args(["-shared", "-fPIC", "-O1", "-g", "-Wall", "-pthread", "-o"])
-                .arg(to)
-                .args(options)
-                .arg(root.join("ffi_tests/fakes/fake_cuda.c"))
-                .status()
-                .expect("a C compiler");
-            assert!(status.success(), "the fake compiles");
-        };
-        if options.is_empty() {
-            // A copy is a library of its own, with its own state.
-            static BASE: Once = Once::new();
-            let base = folder.join("libcuda.so");
-            BASE.call_once(|| compile(&base));
-            std::fs::copy(base, &path).expect("copied");
-        } else {
-            compile(&path);
-        }
-        Self { native: Native::open(&path), path }
-    }
-
-    fn set(self, setting: &str, value: u64) -> Self {
-        let name = CString::new(setting).expect("no zero byte");
-        self.native.call("fake_cuda_set", name.as_ptr() as u64, value, 0);
-        self
-    }
-
-    fn open(&self) -> Result<CudaDriver, Error> {
-        CudaDriver::open(Some(&self.path))
-    }
-
-    fn bench(&self) -> Bench {
-        Bench::new(self.open().expect("the fake opens"))
-    }
-
-    fn number(&self, function: &str) -> u64 {
-        type Function = unsafe extern "C" fn() -> u64;
-        // SAFETY: the fake's functions that are asked for take nothing and give a number.
-        let function = unsafe { std::mem::transmute::<*mut c_void, Function>(self.native.symbol(function)) };
-        // SAFETY: as above.
-        unsafe { function() }
-    }
-
-    fn last_breach(&self) -> String {
-        let text = self.number("fake_cuda_last_breach") as *const c_char;
-        // SAFETY: a text of the fake's that ends in a zero byte.
-        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-    }
-
-    fn fail(&self, function: &str, nth: u64, status: i32) {
-        let name = CString::new(function).expect("no zero byte");
-        self.native.call("fake_cuda_fail", name.as_ptr() as u64, nth, u64::from(status.unsigned_abs()));
-    }
-
-    /// Nothing was done that the real driver would refuse or let rot, and nothing lives.
-    fn clean(&self) {
-        assert_eq!(self.number("fake_cuda_breaches"), 0, "{}", self.last_breach());
-        assert_eq!(self.number("fake_cuda_live"), 0, "something still lives");
-    }
-}
 
 /// What timelines of events cannot do.
 const EVENTS: (&[&str], &str) = (
@@ -115,7 +38,8 @@ fn the_driver_conforms() {
 
 #[test]
 fn the_driver_conforms_without_what_older_ones_lack() {
-    let fake = Fake::build("older", &["-DcuStreamWriteValue64_v2=hidden"]);
+    let fake =
+        Fake::build("older", &["-DcuStreamWriteValue64_v2=hidden", "-DcuStreamGetCaptureInfo_v2=hidden_too"]);
     let fake = fake.set("FAKE_CUDA_VERSION", 11_040).set("FAKE_CUDA_SM", 61).set("FAKE_CUDA_DEVICES", 1);
     let driver = fake.open().expect("the fake opens");
     cuda_common::conforms(driver, EVENTS);
@@ -136,18 +60,18 @@ fn the_driver_conforms_without_virtual_memory_and_kernels() {
 fn the_extra_checks_hold() {
     let fake = Fake::build("extra", &[]);
     let bench = fake.bench();
-    cuda_common::copies_of_every_alignment(&bench);
-    cuda_common::copies_of_large_slices(&bench);
-    cuda_common::copies_share_launches(&bench, 1364);
-    cuda_common::copies_are_captured(&bench);
-    cuda_common::memory_moves_behind_an_address(&bench);
-    cuda_common::blocks_are_shared(&bench);
-    cuda_common::foreign_blocks_are_adopted(&bench);
-    cuda_common::peers_reach_blocks(&bench).expect("two devices");
-    cuda_common::timelines_order_streams(&bench, true);
-    cuda_common::late_waits_are_let_go(&bench);
-    cuda_common::the_layer_above_works(&bench);
-    on_a_fresh_thread(|| cuda_common::contexts_are_left_alone(&bench));
+    copies::copies_of_every_alignment(&bench);
+    copies::copies_of_large_slices(&bench);
+    copies::copies_share_launches(&bench, 1364);
+    copies::copies_are_captured(&bench);
+    memory::memory_moves_behind_an_address(&bench);
+    memory::blocks_are_shared(&bench);
+    memory::foreign_blocks_are_adopted(&bench);
+    memory::peers_reach_blocks(&bench).expect("two devices");
+    timelines::timelines_order_streams(&bench, true);
+    timelines::late_waits_are_let_go(&bench);
+    timelines::the_layer_above_works(&bench);
+    on_a_fresh_thread(|| contexts::contexts_are_left_alone(&bench));
     drop(bench);
     fake.clean();
 }
@@ -156,11 +80,11 @@ fn the_extra_checks_hold() {
 fn an_old_driver_has_small_tables_and_events() {
     let fake = Fake::build("old", &[]).set("FAKE_CUDA_VERSION", 11_000).set("FAKE_CUDA_SM", 50);
     let bench = fake.bench();
-    cuda_common::copies_of_large_slices(&bench);
-    cuda_common::copies_share_launches(&bench, 170);
-    cuda_common::timelines_order_streams(&bench, false);
-    cuda_common::copies_are_captured(&bench);
-    on_a_fresh_thread(|| cuda_common::contexts_are_left_alone(&bench));
+    copies::copies_of_large_slices(&bench);
+    copies::copies_share_launches(&bench, 170);
+    timelines::timelines_order_streams(&bench, false);
+    copies::copies_are_captured(&bench);
+    on_a_fresh_thread(|| contexts::contexts_are_left_alone(&bench));
     drop(bench);
     fake.clean();
 }
@@ -169,8 +93,8 @@ fn an_old_driver_has_small_tables_and_events() {
 fn without_kernels_slices_are_copied_one_by_one() {
     let fake = Fake::build("ptx", &[]).set("FAKE_CUDA_PTX", 0);
     let bench = fake.bench();
-    cuda_common::copies_of_large_slices(&bench);
-    cuda_common::copies_are_captured(&bench);
+    copies::copies_of_large_slices(&bench);
+    copies::copies_are_captured(&bench);
     drop(bench);
     fake.clean();
 }
@@ -243,14 +167,14 @@ fn the_c_program_captures_a_graph_once() {
     let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && errors.is_empty(), "{text}{errors}");
     assert!(text.contains("recorded 1 time, 0 of 8 steps were wrong"), "{text}");
-    assert!(text.contains("step 7: 1 map, 1 unmap, 1 set access"), "{text}");
+    assert!(text.contains("step 7: 1 map, 1 unmap, 1 set access, 0 copy launches"), "{text}");
 }
 
 #[test]
 fn peers_out_of_reach_are_refused_with_a_hint() {
     let fake = Fake::build("apart", &[]).set("FAKE_CUDA_PEERS", 0);
     let bench = fake.bench();
-    assert_eq!(cuda_common::peers_reach_blocks(&bench), Err("the devices cannot reach each other"));
+    assert_eq!(memory::peers_reach_blocks(&bench), Err("the devices cannot reach each other"));
     assert_eq!(fake.number("fake_cuda_breaches"), 0, "{}", fake.last_breach());
 }
 
@@ -320,12 +244,6 @@ fn access_over_holes_is_all_or_none() {
     driver.free(range).expect("freed");
     drop(driver);
     fake.clean();
-}
-
-#[test]
-fn a_broken_device_ends_waits() {
-    let fake = Fake::build("broken", &[]).set("FAKE_CUDA_DEVICES", 1);
-    cuda_common::faults_end_waits(&fake.bench());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// The files of `src/capi`, each a section of the header, in order: a type comes before its uses.
-const FILES: [&str; 18] = [
+const FILES: [&str; 20] = [
     "version",
     "status",
     "types",
@@ -20,8 +20,10 @@ const FILES: [&str; 18] = [
     "allocation",
     "copy",
     "slot",
+    "plan",
     "binding",
     "step",
+    "record",
     "testing",
 ];
 

@@ -3,7 +3,7 @@
 mod common;
 
 use common::World;
-use gvmm::driver::{Access, AccessMode, CopySlice, CreateOptions, Driver, Ordinal};
+use gvmm::driver::{Access, AccessMode, CopySlice, CreateOptions, Ordinal};
 use gvmm::error::Kind;
 use gvmm::units::{ByteSize, DevicePtr};
 use gvmm::vm::{Owner, PlaceEntry, RemapEntry, RetireEntry};
@@ -125,11 +125,11 @@ fn a_remap_waits_for_its_streams_only_where_something_is_unmapped() {
     // The stream stands still: a wait would never end.
     let report = world.device.remap(&[world.entry(0, 0, Some(0))], &[world.stream]).expect("mapped");
     assert_eq!((report.waited.is_zero(), report.calls.timeline_writes), (true, 0));
-    world.host.streams().capture_begin(world.stream).expect("captured");
+    world.driver.streams().capture_begin(world.stream).expect("captured");
     let refused =
         world.device.remap(&[world.entry(0, 0, Some(1))], &[world.stream]).map_err(|e| e.kind).err();
     assert_eq!(refused, Some(Kind::StreamCapturing));
-    world.host.streams().capture_end(world.stream).expect("a graph");
+    world.driver.streams().capture_end(world.stream).expect("a graph");
     drop(gate);
     world.check_contents("as before");
     let report = world.device.remap(&[world.entry(0, 0, Some(1))], &[world.stream]).expect("remapped");
@@ -200,7 +200,7 @@ fn an_override_does_not_outlive_the_retirement_of_its_mapping() {
 #[test]
 fn one_mark_serves_two_streams_and_a_stream_is_forgotten_before_it_ends() {
     let world = World::new(&[]);
-    let other = world.host.streams().create(Ordinal(0)).expect("a stream");
+    let other = world.driver.streams().create(Ordinal(0)).expect("a stream");
     let gate = world.gate();
     let mark = world.device.mark(world.stream);
     mark.wait_on(other).expect("enqueued");
@@ -211,7 +211,7 @@ fn one_mark_serves_two_streams_and_a_stream_is_forgotten_before_it_ends() {
     world.device.forget_stream(other).expect("forgotten");
     assert_eq!((behind.passed(), world.device.collect()), (Ok(false), 0));
     drop(gate);
-    world.host.streams().destroy(other).expect("ended");
+    world.driver.streams().destroy(other).expect("ended");
     mark.wait().expect("passed");
     assert_eq!((behind.passed(), world.device.collect()), (Ok(true), 1));
     drop((mark, behind));
@@ -221,12 +221,12 @@ fn one_mark_serves_two_streams_and_a_stream_is_forgotten_before_it_ends() {
 #[test]
 fn what_waits_for_a_failed_stream_goes_once_that_is_forgotten() {
     let world = World::new(&[]);
-    let streams = world.host.streams();
+    let streams = world.driver.streams();
     let broken = streams.create(Ordinal(0)).expect("a stream");
     let (value, mark) = (Arc::new(()), world.device.mark(broken));
     world.device.retire_value(Box::new(Arc::clone(&value)), vec![mark]);
     let slice = CopySlice { dst: DevicePtr(4096), src: DevicePtr(8192), bytes: 8 };
-    world.host.copy(Ordinal(0), broken, &[slice]).expect("enqueued");
+    world.driver.copy(Ordinal(0), broken, &[slice]).expect("enqueued");
     streams.synchronize(broken).expect_err("it failed");
     world.device.drain().expect_err("nobody knows whether it will be mended");
     world.device.forget_stream(broken).expect("forgotten");
@@ -268,4 +268,23 @@ fn entries_of_one_reservation_exchange_their_blocks() {
     world.check_contents("and back");
     drop((entries, reservation));
     world.end("exchanged");
+}
+
+#[test]
+fn a_native_handle_that_is_released_already_is_not_owned_twice() {
+    let mut world = World::bare(&[]);
+    world.add_block(1);
+    let (native, size) = (world.block(0).native(), world.granules(1));
+    let adopt = |owned| world.device.adopt_block(native, size, owned);
+    let refused = adopt(true).map_err(|e| e.kind);
+    assert_eq!(refused.err(), Some(Kind::InvalidArgument));
+    drop(adopt(false).expect("borrowed as often as one likes"));
+    // Made past the library, it is nobody's yet; given up, it may be owned again.
+    let own = world.device.driver().create(Ordinal(0), size, CreateOptions::default()).expect("a handle");
+    let owner = world.device.adopt_block(own, size, true).expect("owned");
+    assert!(world.device.adopt_block(own, size, true).is_err());
+    drop(owner);
+    let again = world.device.driver().create(Ordinal(0), size, CreateOptions::default()).expect("a handle");
+    drop(world.device.adopt_block(again, size, true).expect("owned"));
+    world.end("adopted");
 }

@@ -135,7 +135,7 @@ fn check_nothing_leaked(world: &World, before: Live, nth: u64) {
         let _ = world.device.drain();
     }
     let after = world.trace.live();
-    let lives = |live: Live| (live.blocks, live.ranges, live.mappings, live.allocations);
+    let lives = |live: Live| (live.blocks, live.ranges, live.mappings, live.allocations, live.routes);
     assert_eq!(lives(after), lives(before), "call {nth}");
     assert_eq!(shadow_budget(&world.device).booked, ByteSize::ZERO, "call {nth}");
 }

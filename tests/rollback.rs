@@ -4,12 +4,12 @@
 
 mod common;
 
-use common::World;
+use common::{World, drivers};
 use gvmm::driver::testing::Call;
 use gvmm::driver::{Access, AccessMode, Ordinal};
 use gvmm::error::{Error, Kind, Operation, Result};
 use gvmm::units::ByteSize;
-use gvmm::vm::{MappingState, Owner, RemapEntry, RetireEntry};
+use gvmm::vm::{MappingState, Owner, PlaceEntry, RemapEntry, RetireEntry};
 
 /// Capabilities that are switched off.
 const SHAPES: [&[&str]; 6] = [
@@ -37,9 +37,23 @@ struct Scenario {
     or_after: bool,
 }
 
+/// Device 0 with all access, and a peer; on one device, the peer's mode for device 0 instead.
+fn with_peer(world: &World, peer: Access) -> Vec<Access> {
+    if world.driver.device_count() > 1 { vec![RW, peer] } else { vec![Access { mode: peer.mode, ..RW }] }
+}
+
 fn remap(world: &World, places: &[(usize, u64, Option<usize>)]) -> Result<()> {
     let entries: Vec<RemapEntry> = places.iter().map(|&(r, at, block)| world.entry(r, at, block)).collect();
     world.device.remap(&entries, &[world.stream]).map(|_| ())
+}
+
+fn swap(world: &World, places: &[(u64, usize)]) -> Result<()> {
+    let entry = |&(at, block): &(u64, usize)| PlaceEntry {
+        offset: world.granules(at),
+        block: Some(world.block(block)),
+    };
+    let mut entries: Vec<PlaceEntry> = places.iter().map(entry).collect();
+    world.device.remap_in(&world.reservation(0), &mut entries, &[]).map(|_| ())
 }
 
 fn retire(world: &World, places: &[(usize, u64)]) -> Result<()> {
@@ -72,15 +86,16 @@ fn fill_and_retire(world: &World) -> Result<()> {
 
 fn fill_and_override(world: &World) -> Result<()> {
     fill(world)?;
-    world.reservation(0).set_access(world.granules(1), world.granules(1), &[RW, PEER])
+    world.reservation(0).set_access(world.granules(1), world.granules(1), &with_peer(world, PEER))
 }
 
-const SCENARIOS: [Scenario; 12] = [
+const SCENARIOS: [Scenario; 14] = [
     Scenario {
         name: "reserve, map, set access",
         setup: fill,
         act: |world| {
-            let reservation = world.device.reserve(world.granules(4), None, &[RW, PEER], Owner::Caller)?;
+            let reservation =
+                world.device.reserve(world.granules(4), None, &with_peer(world, PEER), Owner::Caller)?;
             reservation.map(world.granules(1), &world.block(8))?;
             reservation.set_access(ByteSize::ZERO, world.granules(4), &[RW])?;
             world.keep(reservation);
@@ -115,6 +130,20 @@ const SCENARIOS: [Scenario; 12] = [
         setup: fill,
         act: |world| remap(world, &[(0, 0, Some(4)), (1, 2, Some(0))]),
         ranged: false,
+        or_after: false,
+    },
+    Scenario {
+        name: "other blocks in the same places",
+        setup: fill,
+        act: |world| swap(world, &[(0, 6), (1, 7), (4, 8)]),
+        ranged: false,
+        or_after: false,
+    },
+    Scenario {
+        name: "other blocks in places that are overridden",
+        setup: fill_and_override,
+        act: |world| swap(world, &[(0, 2), (1, 6), (2, 0)]),
+        ranged: true,
         or_after: false,
     },
     Scenario {
@@ -159,7 +188,7 @@ const SCENARIOS: [Scenario; 12] = [
         setup: fill_and_override,
         act: |world| {
             let peer_writes = Access { mode: AccessMode::READ_WRITE, ..PEER };
-            world.reservation(0).set_access(ByteSize::ZERO, world.granules(3), &[RW, peer_writes])
+            world.reservation(0).set_access(ByteSize::ZERO, world.granules(3), &with_peer(world, peer_writes))
         },
         ranged: true,
         or_after: false,
@@ -181,7 +210,9 @@ const SCENARIOS: [Scenario; 12] = [
     Scenario {
         name: "set access on the whole",
         setup: fill,
-        act: |world| world.reservation(0).set_access(ByteSize::ZERO, world.granules(16), &[RW, PEER]),
+        act: |world| {
+            world.reservation(0).set_access(ByteSize::ZERO, world.granules(16), &with_peer(world, PEER))
+        },
         ranged: false,
         or_after: false,
     },
@@ -266,7 +297,7 @@ impl Run<'_> {
 }
 
 fn each(run: impl Fn(&Run<'_>)) {
-    for off in SHAPES {
+    for off in drivers::shapes(&SHAPES) {
         for scenario in SCENARIOS.iter().filter(|s| !s.ranged || !off.contains(&"range_access")) {
             let world = World::new(off);
             (scenario.setup)(&world).expect("setup");
@@ -313,6 +344,9 @@ fn every_call_fails_from_some_point_on() {
 
 #[test]
 fn plain_memory_is_given_back_when_calls_fail() {
+    if !drivers::is_host() {
+        return println!("skipped: this driver has virtual memory");
+    }
     let off = ["virtual_memory"];
     for k in 1..4 {
         let world = World::bare(&off);
@@ -356,4 +390,10 @@ fn a_new_mapping_that_an_undo_could_not_unmap_goes_with_the_next_collect() {
     assert_eq!(world.device.find(world.reservation(0).range().start()), None);
     assert_eq!((world.device.collect(), world.trace.live().mappings), (1, 0));
     world.end("a stray");
+}
+
+/// All of the above on the drivers of CUDA and HIP, whose memory is not the host's.
+#[test]
+fn on_the_fakes_it_is_the_same() {
+    drivers::again_on_fakes();
 }

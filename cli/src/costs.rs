@@ -1,23 +1,30 @@
 //! A file of simulated costs: what a device's owner measured, as JSON.
 
 use gvmm::driver::host::{Costs, Point};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// How the file looks, for `--help`.
 pub(crate) const HELP: &str = "\
-A file of costs is JSON, all times in microseconds. Every field may be left out; a call without a cost takes as \
+A file of costs is what `gvmm bench vmm --save` writes, or its field `costs` alone: JSON, all times in \
+microseconds. Every field may be left out; a call without a cost takes as \
 long as it takes here. A cost \"by bytes\" or \"by slices\" is a number, or a table [[at, us], ...] with rising \
 \"at\", between whose points costs are interpolated.
 
   name                        shown as \"simulated: NAME\"; the file's name if left out
   reserve_us, free_us         one reserve, one free of addresses
   create                      one block, by bytes
-  release_us, map_us          one release of a block, one map
+  release                     one release of a block, by bytes
+  map_us                      one map
   unmap, set_access           each mapping, by bytes
-  peer_set_access_us          once more for a set access that names another device
-  peer_set_access_mapping_us  each mapping in such a call, instead of set_access
-  peer_unmap_us               the least for a mapping that another device can reach
+  peer_set_access_us          once more for a set access that names a peer (another device)
+  peer_set_access_mapping     each mapping in such a call, by bytes, instead of set_access
+  first_peer_set_access       once more where no peer could reach a mapping of the device before, by bytes
+  peer_unmap                  the least for a mapping that a peer can reach, by bytes
+  last_peer_unmap             once more where a peer can reach no other mapping of the device, by bytes
+  further_peer_set_access_us, further_peer_set_access_mapping_us, further_first_peer_set_access_us,
+  further_peer_unmap_us, further_last_peer_unmap_us
+                              once more for each peer after the first
   allocate_us, deallocate_us  plain device memory
   copy_joint_host             what the caller pays for a joint copy, by slices
   copy_joint_device           what the stream takes for it besides moving the bytes, by slices
@@ -26,20 +33,27 @@ long as it takes here. A cost \"by bytes\" or \"by slices\" is a number, or a ta
   bandwidth                   bytes a second, reads and writes both counted";
 
 /// The file's fields: those of [`Costs`].
-#[derive(Default, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct File {
+pub(crate) struct File {
     name: Option<String>,
     reserve_us: f64,
     free_us: f64,
     create: Table,
-    release_us: f64,
+    release: Table,
     map_us: f64,
     unmap: Table,
     set_access: Table,
     peer_set_access_us: f64,
-    peer_set_access_mapping_us: f64,
-    peer_unmap_us: f64,
+    further_peer_set_access_us: f64,
+    first_peer_set_access: Table,
+    further_first_peer_set_access_us: f64,
+    peer_set_access_mapping: Table,
+    further_peer_set_access_mapping_us: f64,
+    peer_unmap: Table,
+    further_peer_unmap_us: f64,
+    last_peer_unmap: Table,
+    further_last_peer_unmap_us: f64,
     allocate_us: f64,
     deallocate_us: f64,
     copy_joint_host: Table,
@@ -50,11 +64,57 @@ struct File {
 }
 
 /// The same at every size, or points to interpolate between.
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected a number or a table [[at, us], ...]")]
 enum Table {
     Constant(f64),
     Points(Vec<(u64, f64)>),
+}
+
+/// What a benchmark saved, as far as it is about costs.
+#[derive(Deserialize)]
+struct Saved {
+    costs: Option<File>,
+}
+
+impl From<Costs> for File {
+    fn from(costs: Costs) -> Self {
+        let table = |points: Vec<Point>| Table::Points(points.iter().map(|p| (p.at, p.us)).collect());
+        Self {
+            name: Some(costs.name),
+            reserve_us: costs.reserve_us,
+            free_us: costs.free_us,
+            create: table(costs.create),
+            release: table(costs.release),
+            map_us: costs.map_us,
+            unmap: table(costs.unmap),
+            set_access: table(costs.set_access),
+            peer_set_access_us: costs.peer_set_access_us,
+            further_peer_set_access_us: costs.further_peer_set_access_us,
+            first_peer_set_access: table(costs.first_peer_set_access),
+            further_first_peer_set_access_us: costs.further_first_peer_set_access_us,
+            peer_set_access_mapping: table(costs.peer_set_access_mapping),
+            further_peer_set_access_mapping_us: costs.further_peer_set_access_mapping_us,
+            peer_unmap: table(costs.peer_unmap),
+            further_peer_unmap_us: costs.further_peer_unmap_us,
+            last_peer_unmap: table(costs.last_peer_unmap),
+            further_last_peer_unmap_us: costs.further_last_peer_unmap_us,
+            allocate_us: costs.allocate_us,
+            deallocate_us: costs.deallocate_us,
+            copy_joint_host: table(costs.copy_joint_host),
+            copy_joint_device: table(costs.copy_joint_device),
+            copy_single_host_us: costs.copy_single_host_us,
+            copy_single_device_us: costs.copy_single_device_us,
+            bandwidth: costs.bandwidth,
+        }
+    }
+}
+
+impl File {
+    /// Bytes a second, reads and writes both counted.
+    pub(crate) const fn bandwidth(&self) -> u64 {
+        self.bandwidth
+    }
 }
 
 impl Default for Table {
@@ -73,18 +133,35 @@ pub(crate) fn read(path: &str) -> Result<Costs, String> {
 }
 
 fn parse(text: &str, name: &str) -> Result<Costs, String> {
-    let file: File = serde_json::from_str(text).map_err(|error| format!("{}: {error}", error.line()))?;
+    let bad = |error: serde_json::Error| format!("{}: {error}", error.line());
+    let file = match serde_json::from_str(text).map_err(bad)? {
+        Saved { costs: Some(file) } => file,
+        Saved { costs: None } => serde_json::from_str(text).map_err(bad)?,
+    };
     let costs = Costs {
         reserve_us: time("reserve_us", file.reserve_us)?,
         free_us: time("free_us", file.free_us)?,
         create: table("create", file.create)?,
-        release_us: time("release_us", file.release_us)?,
+        release: table("release", file.release)?,
         map_us: time("map_us", file.map_us)?,
         unmap: table("unmap", file.unmap)?,
         set_access: table("set_access", file.set_access)?,
         peer_set_access_us: time("peer_set_access_us", file.peer_set_access_us)?,
-        peer_set_access_mapping_us: time("peer_set_access_mapping_us", file.peer_set_access_mapping_us)?,
-        peer_unmap_us: time("peer_unmap_us", file.peer_unmap_us)?,
+        further_peer_set_access_us: time("further_peer_set_access_us", file.further_peer_set_access_us)?,
+        first_peer_set_access: table("first_peer_set_access", file.first_peer_set_access)?,
+        further_first_peer_set_access_us: time(
+            "further_first_peer_set_access_us",
+            file.further_first_peer_set_access_us,
+        )?,
+        peer_set_access_mapping: table("peer_set_access_mapping", file.peer_set_access_mapping)?,
+        further_peer_set_access_mapping_us: time(
+            "further_peer_set_access_mapping_us",
+            file.further_peer_set_access_mapping_us,
+        )?,
+        peer_unmap: table("peer_unmap", file.peer_unmap)?,
+        further_peer_unmap_us: time("further_peer_unmap_us", file.further_peer_unmap_us)?,
+        last_peer_unmap: table("last_peer_unmap", file.last_peer_unmap)?,
+        further_last_peer_unmap_us: time("further_last_peer_unmap_us", file.further_last_peer_unmap_us)?,
         allocate_us: time("allocate_us", file.allocate_us)?,
         deallocate_us: time("deallocate_us", file.deallocate_us)?,
         copy_joint_host: table("copy_joint_host", file.copy_joint_host)?,
@@ -134,6 +211,15 @@ mod tests {
         assert_eq!(costs.create, [Point { at: 1, us: 2.0 }, Point { at: 4096, us: 8.5 }]);
         assert!(costs.set_access.is_empty());
         assert_eq!(parse(r#"{"name": "n"}"#, "mine").expect("good costs").name, "n");
+    }
+
+    #[test]
+    fn what_was_saved_is_read_again() {
+        let costs = Costs { further_peer_unmap_us: 3.5, ..Costs::builtin("h200-peer").expect("built in") };
+        let report = serde_json::json!({"date": "today", "costs": File::from(costs.clone()), "rows": [1, 2]});
+        assert_eq!(parse(&report.to_string(), "mine").expect("good costs"), costs);
+        let error = parse(r#"{"date": "today", "costs": {"x": 1}}"#, "mine").expect_err("bad costs");
+        assert!(error.contains("unknown field `x`"), "{error}");
     }
 
     #[test]

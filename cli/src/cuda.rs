@@ -1,7 +1,11 @@
 //! `gvmm steps` on an NVIDIA GPU: the command buffer is a real graph of kernels, and so are the checks.
 
 mod api;
+mod clock;
 mod executor;
 mod gpu;
+mod patch;
 
-pub(crate) use executor::run;
+pub(crate) use clock::{BatchList, Clock};
+pub(crate) use executor::{Executor, run};
+pub(crate) use patch::{Bench as GraphBench, Both};

@@ -1,6 +1,7 @@
 //! A small executor that runs a recording, step after step, and checks that all data is where it should be.
 #![allow(unsafe_code, reason = "the command buffer touches device memory by address")]
 
+use crate::copies::Copies;
 use crate::failure::{Context, Failure};
 use crate::pattern::{Memory, Seed};
 use crate::pool::{Pool, StepBuffers};
@@ -72,16 +73,33 @@ pub(crate) fn run(
     trace: &Trace,
     threshold: Threshold,
     access: &[Access],
+    copies: Copies,
     progress: impl Fn(),
 ) -> std::result::Result<Measured, Failure> {
-    let mut executor = Executor::new(device, trace, threshold, access)?;
+    run_all(Executor::new(device, trace, threshold, access)?.with(copies), trace, progress)
+}
+
+/// What runs a recording's steps, one after the other.
+pub(crate) trait Run {
+    /// Runs one step.
+    fn run_step(&mut self, step: usize) -> Result<StepCost>;
+
+    /// What was measured, with the `steps` that were run.
+    fn finish(self: Box<Self>, steps: Vec<StepCost>) -> Result<Measured>;
+}
+
+/// Runs all steps of `trace`.
+pub(crate) fn run_all(
+    mut run: impl Run,
+    trace: &Trace,
+    progress: impl Fn(),
+) -> std::result::Result<Measured, Failure> {
     let mut steps = Vec::new();
     for step in 0..trace.steps.len() {
-        steps.push(executor.run_step(step).map_err(|error| in_step(trace, step, error))?);
+        steps.push(run.run_step(step).map_err(|error| in_step(trace, step, error))?);
         progress();
     }
-    let info = executor.binding.info().during("binding")?;
-    Ok(Measured { info, steps, tally: executor.tally })
+    Box::new(run).finish(steps).during("binding")
 }
 
 /// Names the step, and the slot where one is to blame.
@@ -105,9 +123,10 @@ struct Shared {
 }
 
 /// The fields' order is the order in which they go: streams outlive bindings, and memory outlives streams.
-struct Executor<'a> {
+pub(crate) struct Executor<'a> {
     trace: &'a Trace,
     binding: Binding,
+    copies: Copies,
     commands: Option<CommandBuffer>,
     stream: CommandStream,
     pool: Pool,
@@ -117,7 +136,7 @@ struct Executor<'a> {
 }
 
 impl<'a> Executor<'a> {
-    fn new(
+    pub(crate) fn new(
         device: &Arc<Device>,
         trace: &'a Trace,
         threshold: Threshold,
@@ -133,6 +152,7 @@ impl<'a> Executor<'a> {
         Ok(Self {
             trace,
             binding,
+            copies: Copies::default(),
             commands: None,
             stream: CommandStream::new(device).during("stream")?,
             pool: Pool::new(device, access),
@@ -142,22 +162,9 @@ impl<'a> Executor<'a> {
         })
     }
 
-    fn run_step(&mut self, step: usize) -> Result<StepCost> {
-        let buffers = self.pool.of_step(self.trace, step)?;
-        self.fill_inputs(step, &buffers);
-        let started = Instant::now();
-        let begun = self.begin(&buffers)?;
-        let mut time = started.elapsed();
-        if let Err(error) = self.launch() {
-            self.binding.abort()?;
-            return Err(error);
-        }
-        let launched = Instant::now();
-        let ended = self.binding.end()?;
-        time += launched.elapsed();
-        self.stream.synchronize()?;
-        self.check(step, &buffers);
-        Ok(StepCost { begun, ended, time, gpu: None })
+    /// The same, with the steps' copies made there.
+    pub(crate) fn with(self, copies: Copies) -> Self {
+        Self { copies, ..self }
     }
 
     fn fill_inputs(&self, step: usize, buffers: &StepBuffers) {
@@ -184,7 +191,8 @@ impl<'a> Executor<'a> {
         let mut addresses = vec![DevicePtr::NULL; self.trace.slots.len()];
         self.generation = self.binding.addresses(&mut addresses)?;
         let functions = addresses.iter().enumerate().map(|(slot, &address)| self.function(slot, address));
-        self.commands = Some(self.stream.record(functions)?);
+        let enqueue = |_| self.stream.enqueue(functions);
+        self.commands = Some(self.copies.capture(&self.binding, self.generation, &self.stream, enqueue)?);
         Ok(())
     }
 
@@ -220,6 +228,31 @@ impl<'a> Executor<'a> {
     }
 }
 
+impl Run for Executor<'_> {
+    fn run_step(&mut self, step: usize) -> Result<StepCost> {
+        let buffers = self.pool.of_step(self.trace, step)?;
+        self.fill_inputs(step, &buffers);
+        let started = Instant::now();
+        let begun = self.begin(&buffers)?;
+        let mut time = started.elapsed();
+        if let Err(error) = self.launch() {
+            self.binding.abort()?;
+            return Err(error);
+        }
+        let launched = Instant::now();
+        let ended = self.binding.end()?;
+        time += launched.elapsed();
+        self.stream.synchronize()?;
+        self.check(step, &buffers);
+        Ok(StepCost { begun, ended, time, gpu: None })
+    }
+
+    fn finish(self: Box<Self>, steps: Vec<StepCost>) -> Result<Measured> {
+        let info = self.binding.info()?;
+        Ok(Measured { info, steps, tally: self.tally })
+    }
+}
+
 /// The recording's slots as a binding takes them.
 pub(crate) fn slots(trace: &Trace) -> Vec<Slot> {
     let direction = |slot: &crate::trace::Slot| match (slot.is_in, slot.is_out) {
@@ -233,7 +266,7 @@ pub(crate) fn slots(trace: &Trace) -> Vec<Slot> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::setup::{CostChoice, open_device};
+    use crate::setup::{CostChoice, Joint, open_device};
     use gvmm::driver::DriverKind;
 
     fn slot(name: &str, is_in: bool, is_out: bool) -> crate::trace::Slot {
@@ -244,7 +277,8 @@ mod tests {
     fn wrong_data_in_the_callers_buffers_is_found() {
         let slots = vec![slot("in", true, false), slot("out", false, true), slot("both", true, true)];
         let trace = Trace { name: "t".into(), slots, steps: vec![vec![1, 2, 3], vec![2, 1, 3]] };
-        let device = open_device(Some(DriverKind::HOST), CostChoice::None, 0).expect("the host driver");
+        let device =
+            open_device(Some(DriverKind::HOST), CostChoice::None, 0, Joint::On).expect("the host driver");
         for threshold in [Threshold::OFF, Threshold(1 << 20)] {
             let mut executor = Executor::new(&device, &trace, threshold, &[]).expect("an executor");
             for step in 0..2 {

@@ -1,5 +1,7 @@
 //! The companion program of gvmm.
 
+mod bench;
+mod copies;
 mod costs;
 mod cuda;
 mod executor;
@@ -35,6 +37,9 @@ struct Cli {
 enum Command {
     Steps(Steps),
     Info(InfoOptions),
+    /// Measures this machine's devices.
+    #[command(subcommand)]
+    Bench(bench::Command),
     Selftest(SelftestOptions),
 }
 
@@ -66,6 +71,15 @@ struct Steps {
     /// the variable GVMM_HOST_COSTS, else none]
     #[arg(long, value_name = "none|h200|h200-peer|FILE")]
     costs: Option<String>,
+
+    /// Whether many slots are copied together: off is what every slot costs by itself, on an NVIDIA GPU and on the
+    /// host
+    #[arg(long, value_enum, default_value_t = setup::Joint::On)]
+    joint: setup::Joint,
+
+    /// Who makes the copies of a step
+    #[arg(long, value_enum, default_value_t = copies::Copies::Step)]
+    copies: copies::Copies,
 
     /// How many further devices have access to all memory; at least 1 with --costs h200-peer
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..64))]
@@ -146,6 +160,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Steps(options) => steps(&options),
         Command::Info(options) => info(&options),
+        Command::Bench(command) => bench::run(&command),
         Command::Selftest(options) => selftest(&options),
     };
     result.unwrap_or_else(|failure| {
@@ -158,14 +173,14 @@ fn steps(options: &Steps) -> Result<ExitCode, Failure> {
     let trace = trace::read(&options.trace)?;
     let costs = setup::CostChoice::read(options.costs.as_deref())?;
     let peers = setup::peers(options.costs.as_deref(), options.peers);
-    let device = setup::open_device(options.driver.kind(), costs, peers)?;
+    let device = setup::open_device(options.driver.kind(), costs, peers, options.joint)?;
     let bar = progress_bar(trace.steps.len() as u64, options.json);
     let threshold = options.threshold.unwrap_or(Threshold::DEFAULT);
     let access = setup::access_list(peers);
     let measured = if device.driver().kind() == DriverKind::CUDA {
-        cuda::run(&device, &trace, threshold, &access, || bar.inc(1))?
+        cuda::run(&device, &trace, threshold, &access, options.copies, || bar.inc(1))?
     } else {
-        executor::run(&device, &trace, threshold, &access, || bar.inc(1))?
+        executor::run(&device, &trace, threshold, &access, options.copies, || bar.inc(1))?
     };
     bar.finish_and_clear();
     if let Some(first) = &measured.tally.first_mismatch {

@@ -26,14 +26,16 @@ impl Pool {
 
     /// The buffers of one step.
     pub(crate) fn of_step(&mut self, trace: &Trace, step: usize) -> Result<StepBuffers> {
-        let mut buffers = StepBuffers { allocations: Vec::new(), first: Vec::new() };
+        let mut step_buffers =
+            StepBuffers { allocations: Vec::new(), buffers: Vec::new(), first: Vec::new() };
         let mut seen = HashMap::new();
         for (i, (slot, &number)) in trace.slots.iter().zip(&trace.steps[step]).enumerate() {
             let allocation = self.get(number, ByteSize(slot.bytes)).map_err(|error| error.entry(i as u64))?;
-            buffers.first.push(*seen.entry(allocation.address()).or_insert(i));
-            buffers.allocations.push(allocation);
+            step_buffers.first.push(*seen.entry(allocation.address()).or_insert(i));
+            step_buffers.buffers.push(buffer(&allocation));
+            step_buffers.allocations.push(allocation);
         }
-        Ok(buffers)
+        Ok(step_buffers)
     }
 
     fn get(&mut self, number: u64, bytes: ByteSize) -> Result<Arc<Allocation>> {
@@ -52,6 +54,8 @@ impl Pool {
 /// One buffer for each slot.
 pub(crate) struct StepBuffers {
     allocations: Vec<Arc<Allocation>>,
+    /// The same as a binding takes them, written beforehand as an executor would.
+    buffers: Vec<Buffer>,
     /// For each slot the first that has the same buffer.
     first: Vec<usize>,
 }
@@ -75,17 +79,20 @@ impl StepBuffers {
     }
 }
 
+fn buffer(allocation: &Allocation) -> Buffer {
+    let block = allocation.block();
+    // Plain memory has no block; it lives as long as the pool, so its address tells it from others.
+    let id = block.map_or(allocation.address().get(), |block| block.id().0);
+    Buffer { address: allocation.address(), bytes: allocation.size(), id, has_block: block.is_some() }
+}
+
 impl Buffers for StepBuffers {
     fn len(&self) -> usize {
         self.allocations.len()
     }
 
     fn get(&self, i: usize) -> Buffer {
-        let allocation = &self.allocations[i];
-        let block = allocation.block();
-        // Plain memory has no block; it lives as long as the pool, so its address tells it from others.
-        let id = block.map_or(allocation.address().get(), |block| block.id().0);
-        Buffer { address: allocation.address(), bytes: allocation.size(), id, has_block: block.is_some() }
+        self.buffers[i]
     }
 
     fn block(&self, i: usize) -> Result<Arc<Block>> {

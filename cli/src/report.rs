@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::time::Duration;
 
 /// Means and medians are taken from this step on, the fifth: by then everything has settled.
-const FIRST_COUNTED_STEP: usize = 4;
+pub(crate) const FIRST_COUNTED_STEP: usize = 4;
 
 /// The keys and their order are those of the JSON.
 #[derive(Serialize, Debug)]
@@ -50,10 +50,10 @@ pub(crate) struct GpuReport {
 /// How many slots are served which way.
 #[derive(Serialize, Debug)]
 pub(crate) struct Plan {
-    copy: u64,
-    map: u64,
+    pub(crate) copy: u64,
+    pub(crate) map: u64,
     #[serde(skip_serializing_if = "is_zero")]
-    bake: u64,
+    pub(crate) bake: u64,
 }
 
 /// The binding's driver calls up to and including the begin of its first step.
@@ -70,12 +70,12 @@ pub(crate) struct Setup {
 /// The binding's driver calls and copies, as means over the counted steps.
 #[derive(Serialize, Debug, Default, PartialEq)]
 pub(crate) struct PerStep {
-    map: f64,
-    unmap: f64,
-    set_access: f64,
-    copy_launches: f64,
-    copied_slots: f64,
-    copied_bytes: f64,
+    pub(crate) map: f64,
+    pub(crate) unmap: f64,
+    pub(crate) set_access: f64,
+    pub(crate) copy_launches: f64,
+    pub(crate) copied_slots: f64,
+    pub(crate) copied_bytes: f64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]

@@ -2,14 +2,15 @@
 
 use crate::costs;
 use crate::failure::{Context, Failure};
+use clap::ValueEnum;
 use gvmm::config::{self, Config};
 use gvmm::driver::host::{Costs, HostDriver};
 use gvmm::driver::{self, Access, AccessMode, Capabilities, Driver, DriverKind, Ordinal};
 use gvmm::vm::Device;
 use std::sync::Arc;
 
-/// The names of capabilities; `GVMM_HOST_CAPS` takes the first seven.
-pub(crate) const CAPABILITIES: [(Capabilities, &str); 12] = [
+/// The names of capabilities; `GVMM_HOST_CAPS` takes the first eight.
+pub(crate) const CAPABILITIES: [(Capabilities, &str); 13] = [
     (Capabilities::VIRTUAL_MEMORY, "virtual_memory"),
     (Capabilities::ALIASING, "aliasing"),
     (Capabilities::DEVICE_ACCESS, "device_access"),
@@ -17,6 +18,7 @@ pub(crate) const CAPABILITIES: [(Capabilities, &str); 12] = [
     (Capabilities::JOINED_ACCESS, "joined_access"),
     (Capabilities::JOINT_COPIES, "joint_copies"),
     (Capabilities::SHARING, "sharing"),
+    (Capabilities::ROUTES, "routes"),
     (Capabilities::HOST_TOUCH, "host_touch"),
     (Capabilities::HOST_FUNCTIONS, "host_functions"),
     (Capabilities::HUGE_PAGES, "huge_pages"),
@@ -52,17 +54,36 @@ pub(crate) fn peers(costs: Option<&str>, asked: u32) -> u32 {
     if costs == Some("h200-peer") { asked.max(1) } else { asked }
 }
 
+/// Whether many slices are copied together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Joint {
+    /// In one launch, where the device can
+    On,
+    /// Each by a copy of its own
+    Off,
+}
+
 /// Opens the first device; `peers` further ones must be there, and the host driver is given as many.
 pub(crate) fn open_device(
     kind: Option<DriverKind>,
     costs: CostChoice,
     peers: u32,
+    joint: Joint,
 ) -> Result<Arc<Device>, Failure> {
     let kind = kind.or(config::get().driver.map(DriverKind));
     let mut config = config::get().clone();
     config.host.devices = config.host.devices.max(peers.saturating_add(1));
+    if joint == Joint::Off {
+        config.host.caps_off.push("joint_copies".into());
+        config.quirks.push(("cuda-no-kernels".into(), true));
+    }
     let driver = open_driver(kind, costs, config)?;
     let device = Device::open(driver, Ordinal(0)).during("device 0")?;
+    if joint == Joint::Off && device.capabilities().has(Capabilities::JOINT_COPIES) {
+        return Err(Failure::new(
+            "--joint off: this driver always joins copies; cuda and host do not have to",
+        ));
+    }
     let needed = Capabilities::HOST_TOUCH.with(Capabilities::HOST_FUNCTIONS);
     if device.driver().kind() == DriverKind::CUDA || device.capabilities().has(needed) {
         return Ok(device);
@@ -72,7 +93,7 @@ pub(crate) fn open_device(
     ))
 }
 
-fn open_driver(
+pub(crate) fn open_driver(
     kind: Option<DriverKind>,
     costs: CostChoice,
     mut config: Config,
@@ -110,7 +131,8 @@ mod tests {
 
     #[test]
     fn the_peers_are_there_and_in_the_list() {
-        let device = open_device(Some(DriverKind::HOST), CostChoice::None, 2).expect("the host driver");
+        let device =
+            open_device(Some(DriverKind::HOST), CostChoice::None, 2, Joint::On).expect("the host driver");
         assert_eq!(device.driver().device_count(), 3);
         assert_eq!(access_list(2).iter().map(|access| access.device.0).collect::<Vec<_>>(), [0, 1, 2]);
     }

@@ -135,22 +135,25 @@ static U slot_of(Plain p) {
 /* Streams: what is enqueued is an Op; a graph is a list of them. */
 typedef struct Event { U magic; _Atomic U recorded, done; } Event;
 typedef struct Op {
-    enum { COPY, TABLE, STEP, CALL, WRITE, WAIT, RECORD, WAIT_EVENT, GRAPH } kind;
+    enum { COPY, UPLOAD, TABLE, ROUTE, STEP, CALL, WRITE, WAIT, RECORD, WAIT_EVENT, GRAPH } kind;
     U a, b, c;
     U *table;
+    size_t table_bytes;
+    U *seen; /* of a ROUTE: what its tables held when it was launched */
+    struct Op *origin; /* of an op of an executable graph: the node that it was made of */
     void (*function)(void *);
     Event *event;
     struct Graph *graph;
     struct Op *next;
 } Op;
-typedef struct Graph { U magic; Op *first; _Atomic int refs; } Graph;
+typedef struct Graph { U magic; Op *first; _Atomic int refs; int destroyed; struct Graph *source; } Graph;
 typedef struct Stream {
     U magic;
     Ctx *ctx;
     pthread_t thread, capturer;
     pthread_mutex_t lock;
     pthread_cond_t change;
-    Op *first, **last, *kept, **kept_last;
+    Op *first, **last, *kept, **kept_last, *newest;
     int capture_mode; /* -1: not captured */
     int closing, blocking;
     U entered, finished;
@@ -191,11 +194,57 @@ static R step(int device, const StepSlot *slots, U count, const U *seeds, uint32
     pthread_mutex_unlock(&big);
     return status;
 }
+static void drop_op(Op *op) { free(op->table); free(op->seen); free(op); }
 static void unref(Graph *g) {
-    if (--g->refs) return;
-    for (Op *op = g->first, *next; op; op = next) { next = op->next; free(op->table); free(op); }
+    if (!g || --g->refs) return;
+    for (Op *op = g->first, *next; op; op = next) { next = op->next; drop_op(op); }
+    unref(g->source);
     free(g);
 }
+
+/* A route's kernel: words of a head (tiles, count and first slice, outward), then the far ends. */
+enum { HEAD = 3, TILE = 3 };
+static int in_plain(int device, U at, U bytes) {
+    EACH(plains, i) if (plains[i].size && plains[i].device == device && plains[i].at <= at && at + bytes <= plains[i].at + plains[i].size) return 1;
+    return 0;
+}
+/* The tiles of a route's launch, and their bytes. */
+static U tables_of(const Op *op, U *out) {
+    U bytes = op->a * TILE * sizeof(U);
+    if (out) memcpy(out, (void *)op->table[0], bytes);
+    return bytes;
+}
+static R check_route(const Op *op, int device) {
+    pthread_mutex_lock(&big);
+    int good = in_plain(device, op->table[0], op->a * TILE * sizeof(U));
+    pthread_mutex_unlock(&big);
+    return good ? OK : breach(FAULT, "a route's table is not where it should be");
+}
+/* Takes down what a launch must find when it runs. */
+static void take_down(Op *op, int device) {
+    if (op->kind != ROUTE || check_route(op, device)) return;
+    op->seen = malloc(tables_of(op, NULL));
+    tables_of(op, op->seen);
+}
+static R run_route(int device, const Op *op) {
+    if (!op->seen || check_route(op, device)) return FAULT;
+    U *now = malloc(tables_of(op, NULL)), bytes = tables_of(op, now);
+    int changed = memcmp(now, op->seen, bytes);
+    U count = op->table[1] & 0xffffffff, first = op->table[1] >> 32, outward = op->table[2];
+    const U *far = op->table + HEAD;
+    R status = OK;
+    for (U i = 0; i < op->a && !status; i++) {
+        const U *tile = now + i * TILE;
+        U slice = tile[2] >> 32, n = tile[2] & 0xffffffff;
+        if (slice < first || slice - first >= count || !n) { status = breach(FAULT, "a tile of another slice"); break; }
+        if (!far[slice - first]) continue;
+        U at = far[slice - first] + tile[1];
+        status = outward ? move(device, at, tile[0], n) : move(device, tile[0], at, n);
+    }
+    free(now);
+    return changed ? breach(FAULT, "a table was rewritten under a launch that reads it") : status;
+}
+
 static R perform(Stream *s, Op *op) {
     int device = s->ctx->device;
     R status = OK;
@@ -207,6 +256,13 @@ static R perform(Stream *s, Op *op) {
             status = move(device, e[0], e[1], e[2] & ((1ull << 40) - 1));
         }
         return status;
+    case UPLOAD:
+        pthread_mutex_lock(&big);
+        status = may(device, op->a, op->table_bytes, 3) ? OK : FAULT;
+        if (!status) memcpy((void *)op->a, op->table, op->table_bytes);
+        pthread_mutex_unlock(&big);
+        return status;
+    case ROUTE: return run_route(device, op);
     case STEP: return step(device, (StepSlot *)op->table, op->a, (U *)op->b, (uint32_t *)op->c);
     case CALL: inside = 1; op->function((void *)op->a); inside = 0; return OK;
     case WRITE: __atomic_store_n((U *)op->a, op->b, __ATOMIC_RELEASE); return OK;
@@ -227,6 +283,7 @@ static R perform(Stream *s, Op *op) {
     }
     return OK;
 }
+static _Atomic int held; /* streams lag: nothing runs */
 static void *work(void *data) {
     Stream *s = data;
     pthread_mutex_lock(&s->lock);
@@ -237,12 +294,12 @@ static void *work(void *data) {
         s->first = op->next;
         if (!s->first) s->last = &s->first;
         pthread_mutex_unlock(&s->lock);
+        while (held) usleep(50);
         if (!s->ctx->sticky) {
             R status = perform(s, op);
             if (status) s->ctx->sticky = status;
         }
-        free(op->table);
-        free(op);
+        drop_op(op);
         pthread_mutex_lock(&s->lock);
         s->finished++;
         pthread_cond_broadcast(&s->change);
@@ -285,16 +342,17 @@ static R put(Stream *s, Op proto, int may_be_captured) {
     if (s->capture_mode >= 0 && !may_be_captured) {
         status = breach(CAPTURE_UNSUPPORTED, "enqueued on a captured stream");
     } else if (s->capture_mode >= 0) {
-        *s->kept_last = op;
+        *s->kept_last = s->newest = op;
         s->kept_last = &op->next;
     } else {
+        take_down(op, s->ctx->device);
         *s->last = op;
         s->last = &op->next;
         s->entered++;
         pthread_cond_broadcast(&s->change);
     }
     pthread_mutex_unlock(&s->lock);
-    if (status) { free(op->table); free(op); }
+    if (status) drop_op(op);
     return status;
 }
 
@@ -368,6 +426,8 @@ API R cuDevicePrimaryCtxRelease_v2(int d) {
     primaries[d].refs--;
     return OK;
 }
+/* The owner destroys what is in it; whoever retained it still has to release it. */
+API R cuDevicePrimaryCtxReset_v2(int d) { ENTER(); primaries[d].dead = 1; return OK; }
 API R cuCtxCreate_v2(Ctx **out, unsigned flags, int d) {
     ENTER();
     (void)flags;
@@ -462,16 +522,19 @@ API R cuMemGetAllocationGranularity(size_t *g, const Prop *p, int option) {
 }
 API R cuMemAddressReserve(U *at, size_t size, size_t alignment, U hint, U flags) {
     ENTER();
-    (void)hint;
     if (!size || size % GRANULE || (alignment & (alignment - 1)) || flags) return breach(INVALID, __func__);
     if (alignment < GRANULE) alignment = GRANULE;
     if (size > 1ull << 46) return OOM;
-    char *p = mmap(NULL, size + alignment, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) return OOM;
-    U start = ((U)p + alignment - 1) & ~(alignment - 1);
-    if (start > (U)p) munmap(p, start - (U)p);
-    U end = (U)p + size + alignment;
-    if (end > start + size) munmap((void *)(start + size), end - start - size);
+    const int how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    char *p = hint && hint % alignment == 0 ? mmap((void *)hint, size, PROT_NONE, how | MAP_FIXED_NOREPLACE, -1, 0) : MAP_FAILED;
+    U start = (U)p;
+    if (p == MAP_FAILED) {
+        if ((p = mmap(NULL, size + alignment, PROT_NONE, how, -1, 0)) == MAP_FAILED) return OOM;
+        start = ((U)p + alignment - 1) & ~(alignment - 1);
+        if (start > (U)p) munmap(p, start - (U)p);
+        U end = (U)p + size + alignment;
+        if (end > start + size) munmap((void *)(start + size), end - start - size);
+    }
     pthread_mutex_lock(&big);
     EACH(ranges, i) if (!ranges[i].size) { ranges[i] = (Range){start, size}; break; }
     pthread_mutex_unlock(&big);
@@ -699,7 +762,7 @@ API R cuStreamBeginCapture_v2(U h, int m) {
     if (h == 0 || s->capture_mode >= 0) return breach(BAD_STATE, __func__);
     s->capture_mode = m;
     s->capturer = pthread_self();
-    s->kept = NULL;
+    s->kept = s->newest = NULL;
     s->kept_last = &s->kept;
     if (m == 0) global_captures++;
     return OK;
@@ -712,22 +775,60 @@ API R cuStreamEndCapture(U h, Graph **out) {
     if (s->capture_mode == 0) global_captures--;
     s->capture_mode = -1;
     Graph *g = calloc(1, sizeof *g);
-    *g = (Graph){graph_magic, s->kept, 1};
+    *g = (Graph){.magic = graph_magic, .first = s->kept, .refs = 1};
     *out = g;
     return OK;
 }
-API R cuGraphInstantiateWithFlags(Graph **exec, Graph *g, U flags) { ENTER(); if (flags || g->magic != graph_magic) return breach(INVALID, __func__); g->refs++; *exec = g; return OK; }
+/* The nodes that what comes next on the stream will follow: the newest. */
+API R cuStreamGetCaptureInfo_v2(U h, int *status, U *id, Graph **graph, Op *const **nodes, size_t *count) {
+    ENTER(); NEED_CTX();
+    STREAM(s, h);
+    *status = s->capture_mode >= 0;
+    if (!*status) return OK;
+    if (id) *id = 1;
+    if (graph) *graph = NULL;
+    *nodes = &s->newest;
+    *count = s->newest != NULL;
+    return OK;
+}
+/* A copy of what a graph holds. */
+static Graph *copy_graph(const Graph *g, int executable) {
+    Graph *copy = calloc(1, sizeof *copy);
+    *copy = (Graph){.magic = graph_magic, .refs = 1};
+    Op **last = &copy->first;
+    for (Op *op = g->first; op; op = op->next) {
+        Op *own = malloc(sizeof *own);
+        *own = *op;
+        own->next = NULL;
+        own->seen = NULL;
+        own->origin = executable ? op : op->origin;
+        if (op->table) { own->table = malloc(op->table_bytes); memcpy(own->table, op->table, op->table_bytes); }
+        *last = own;
+        last = &own->next;
+    }
+    return copy;
+}
+API R cuGraphInstantiateWithFlags(Graph **exec, Graph *g, U flags) {
+    ENTER();
+    if (flags || g->magic != graph_magic) return breach(INVALID, __func__);
+    *exec = copy_graph(g, 1);
+    g->refs++;
+    (*exec)->source = g;
+    return OK;
+}
+/* A launch has its own copy: what is changed later does not concern it. */
 API R cuGraphLaunch(Graph *g, U h) {
     ENTER(); NEED_CTX();
     STREAM(s, h);
     if (g->magic != graph_magic) return breach(BAD_HANDLE, __func__);
-    g->refs++;
-    R status = put(s, (Op){.kind = GRAPH, .graph = g}, 0);
-    if (status) unref(g);
+    Graph *launch = copy_graph(g, 0);
+    for (Op *op = launch->first; op; op = op->next) take_down(op, s->ctx->device);
+    R status = put(s, (Op){.kind = GRAPH, .graph = launch}, 0);
+    if (status) unref(launch);
     return status;
 }
 API R cuGraphExecDestroy(Graph *g) { ENTER(); unref(g); return OK; }
-API R cuGraphDestroy(Graph *g) { ENTER(); unref(g); return OK; }
+API R cuGraphDestroy(Graph *g) { ENTER(); g->destroyed = 1; unref(g); return OK; }
 API R cuEventCreate(Event **out, unsigned flags) { ENTER(); NEED_CTX(); (void)flags; Event *e = calloc(1, sizeof *e); e->magic = event_magic; *out = e; return OK; }
 API R cuEventRecord(Event *e, U h) {
     ENTER(); NEED_CTX();
@@ -750,6 +851,29 @@ API R cuStreamWaitValue64_v2(U h, U at, U value, unsigned flags) {
     return put(s, (Op){.kind = WAIT, .a = at, .b = value}, 0);
 }
 API R cuMemcpyAsync(U dst, U src, size_t bytes, U h) { ENTER(); NEED_CTX(); STREAM(s, h); return put(s, (Op){.kind = COPY, .a = dst, .b = src, .c = bytes}, 1); }
+API R cuMemcpyDtoDAsync_v2(U dst, U src, size_t bytes, U h) { return cuMemcpyAsync(dst, src, bytes, h); }
+/* One set of attributes, which says that sources are read in stream order; not on a capturing stream, nor on NULL. */
+API R cuMemcpyBatchAsync(U *dst, U *src, size_t *bytes, size_t count, const uint32_t *how, size_t *from, size_t sets, size_t *failed, U h) {
+    ENTER();
+    NEED_CTX();
+    STREAM(s, h);
+    if (!h || !count || sets != 1 || from[0] != 0 || how[0] != 1) return breach(INVALID, __func__);
+    if (s->capture_mode >= 0) return breach(CAPTURE_UNSUPPORTED, __func__);
+    for (size_t i = 0; i < count; i++) {
+        R status = put(s, (Op){.kind = COPY, .a = dst[i], .b = src[i], .c = bytes[i]}, 1);
+        if (status) { *failed = i; return status; }
+    }
+    return OK;
+}
+/* From pageable memory: what is there when the call is made. */
+API R cuMemcpyHtoDAsync_v2(U dst, const void *src, size_t bytes, U h) {
+    ENTER(); NEED_CTX(); UNSAFE_IN_CAPTURE();
+    STREAM(s, h);
+    if (!bytes) return breach(INVALID, __func__);
+    U *copy = malloc(bytes);
+    memcpy(copy, src, bytes);
+    return put(s, (Op){.kind = UPLOAD, .a = dst, .table = copy, .table_bytes = bytes}, 0);
+}
 /* As the driver's: on the default stream of the current context, done on return. */
 API R cuMemcpyDtoH_v2(void *dst, U src, size_t bytes) { ENTER(); NEED_CTX(); if (!may(current()->device, src, bytes, 1)) return INVALID; memcpy(dst, (void *)src, bytes); return OK; }
 API R cuMemcpyHtoD_v2(U dst, const void *src, size_t bytes) { ENTER(); NEED_CTX(); if (!may(current()->device, dst, bytes, 3)) return INVALID; memcpy((void *)dst, src, bytes); return OK; }
@@ -763,7 +887,7 @@ API R cuEventElapsedTime(float *ms, Event *a, Event *b) { ENTER(); (void)a; (voi
 
 /* Modules: the text's version and target must fit, and a function is the size of its table. */
 typedef struct Module { char *text; Ctx *ctx; } Module;
-typedef struct Function { U capacity; Ctx *ctx; char kind; } Function; /* kind: copy, step, wait */
+typedef struct Function { U capacity; Ctx *ctx; char kind; } Function; /* kind: copy, route, step, wait */
 API R cuModuleLoadData(Module **out, const char *text) {
     ENTER(); NEED_CTX(); UNSAFE_IN_CAPTURE();
     int major = 0, minor = 0, target = 0;
@@ -783,6 +907,7 @@ API R cuModuleGetFunction(Function **out, Module *m, const char *name) {
     char entry[128];
     U capacity = 16;
     char kind = strcmp(name, "gvmm_step") == 0 ? 's' : strcmp(name, "gvmm_spin") == 0 ? 'w' : 'c';
+    if (sscanf(name, "gvmm_route_%lu", &capacity) == 1) kind = 'r';
     snprintf(entry, sizeof entry, ".entry %s(", name);
     if (!strstr(m->text, entry) || (kind == 'c' && sscanf(name, "gvmm_copy_%lu", &capacity) != 1)) return NOT_FOUND;
     Function *f = malloc(sizeof *f);
@@ -790,16 +915,56 @@ API R cuModuleGetFunction(Function **out, Module *m, const char *name) {
     *out = f;
     return OK;
 }
+/* The op of a route's kernel; its status where the parameters are not good. */
+static R route_op(Op *op, Function *f, const unsigned grid[3], const unsigned block[3], unsigned shared, void **params, void **extra) {
+    const U *words = params[0];
+    U count = words[1] & 0xffffffff, n = HEAD + f->capacity;
+    int shape = grid[0] && grid[1] == 1 && grid[2] == 1 && block[0] == 256 && block[1] == 1 && block[2] == 1 && !shared && !extra;
+    if (!shape || !count || words[2] > 1 || count > f->capacity) return breach(INVALID, "a route's launch");
+    *op = (Op){.kind = ROUTE, .a = grid[0], .table = malloc(n * sizeof(U)), .table_bytes = n * sizeof(U)};
+    memcpy(op->table, words, n * sizeof(U));
+    return OK;
+}
+static R step_op(Op *op, Function *f, const unsigned grid[3], const unsigned block[3], unsigned shared, void **params, void **extra) {
+    int shape = grid[0] && grid[0] <= f->capacity && grid[1] == 1 && grid[2] == 1 && block[0] == 256 && block[1] == 1 && block[2] == 1;
+    if (!shape || shared || extra) return breach(INVALID, "a step's launch");
+    StepSlot *slots = malloc(sizeof(StepSlot) * 16);
+    memcpy(slots, params[0], sizeof(StepSlot) * 16);
+    *op = (Op){.kind = STEP, .table = (U *)slots, .table_bytes = sizeof(StepSlot) * 16, .a = grid[0], .b = *(U *)params[1], .c = *(U *)params[2]};
+    return OK;
+}
+typedef struct { Function *function; unsigned grid[3], block[3], shared; void **params, **extra; } NodeParams;
+_Static_assert(sizeof(NodeParams) == 56, "as in cuda.h");
+API R cuGraphExecKernelNodeSetParams(Graph *exec, Op *node, const NodeParams *p) {
+    ENTER(); NEED_CTX();
+    if (exec->magic != graph_magic || !exec->source) return breach(INVALID, "not an executable graph");
+    if (exec->source->destroyed) return breach(INVALID, "the graph of the node is gone");
+    for (Op *op = exec->first; op; op = op->next) if (op->origin == node) {
+        Op changed;
+        int route = op->kind == ROUTE && p->function->kind == 'r';
+        if (!route && (op->kind != STEP || p->function->kind != 's')) return breach(INVALID, "another node's parameters");
+        R status = (route ? route_op : step_op)(&changed, p->function, p->grid, p->block, p->shared, p->params, p->extra);
+        if (status) return status;
+        free(op->table);
+        op->table = changed.table;
+        return OK;
+    }
+    return INVALID;
+}
 API R cuLaunchKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, U h, void **params, void **extra) {
     ENTER(); NEED_CTX();
     STREAM(s, h); SAME_CTX(s);
     if (f->ctx != current()) return breach(BAD_CONTEXT, "a kernel of another context");
     if (f->kind == 'w') return OK;
+    if (f->kind == 'r') {
+        Op op;
+        R status = route_op(&op, f, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared, params, extra);
+        return status ? status : put(s, op, 1);
+    }
     if (f->kind == 's') {
-        if (gx > f->capacity || !gx || gy != 1 || gz != 1 || bx != 256 || by != 1 || bz != 1 || shared || extra) return breach(INVALID, __func__);
-        StepSlot *slots = malloc(sizeof(StepSlot) * 16);
-        memcpy(slots, params[0], sizeof(StepSlot) * 16);
-        return put(s, (Op){.kind = STEP, .table = (U *)slots, .a = gx, .b = *(U *)params[1], .c = *(U *)params[2]}, 1);
+        Op op;
+        R status = step_op(&op, f, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared, params, extra);
+        return status ? status : put(s, op, 1);
     }
     const U *table = params[0];
     U count = table[0] & 0xffffffff, shift = table[0] >> 32, tiles = 0;
@@ -812,7 +977,7 @@ API R cuLaunchKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, unsigne
     if (tiles != gx || table[1] != (tiles == count)) return breach(INVALID, "the grid is not the tiles");
     U *copy = malloc((2 + 3 * f->capacity) * sizeof(U));
     memcpy(copy, table, (2 + 3 * f->capacity) * sizeof(U));
-    return put(s, (Op){.kind = TABLE, .table = copy}, 1);
+    return put(s, (Op){.kind = TABLE, .table = copy, .table_bytes = (2 + 3 * f->capacity) * sizeof(U)}, 1);
 }
 
 /* For tests. */
@@ -839,6 +1004,8 @@ API void fake_cuda_fail(const char *name, U nth, R status) {
     rule.status = status;
     pthread_mutex_unlock(&count_lock);
 }
+/* Lets all streams lag (1) or go on (0): what is enqueued meanwhile waits. */
+API void fake_cuda_hold(U on) { held = on != 0; }
 /* A sticky error, as after a kernel's fault. */
 API void fake_cuda_break(int device, R status) { primaries[device].sticky = status; }
 /* What lives: blocks, ranges, mappings, plain memory (pinned pages aside). */

@@ -10,7 +10,7 @@ use super::versioned::{Caller, Versioned, versioned};
 use crate::driver::{CreateOptions, NativeBlock};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::ByteSize;
-use crate::vm::Block;
+use crate::vm::{Block, Device};
 use std::ffi::c_int;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd};
 use std::sync::Arc;
@@ -73,9 +73,9 @@ pub unsafe extern "C" fn gvmm_block_create(
 /// handle stays the caller's, who keeps it until the block is destroyed and its last mapping is gone.
 /// Parameters: `device`; `native_handle`, the driver's; `size_bytes`, its size, a multiple of the
 /// granularity; `flags`, 0 or GVMM_BLOCK_OWNED; `out_block`, the handle.
-/// Statuses: INVALID_SIZE, INVALID_ARGUMENT (`flags`, or a native handle of 0), INVALID_HANDLE (the driver
-/// does not know the native handle, as far as it can tell: a vendor's may crash on a number that is none),
-/// UNSUPPORTED.
+/// Statuses: INVALID_SIZE, INVALID_ARGUMENT (`flags`, a native handle of 0, or with GVMM_BLOCK_OWNED one of
+/// the host driver that the library owns already), INVALID_HANDLE (the driver does not know the native
+/// handle, as far as it can tell: a vendor's may crash on a number that is none), UNSUPPORTED.
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_block_adopt(
@@ -213,6 +213,11 @@ impl Noun for BlockObject {
     fn table() -> &'static Table<Self> {
         &BLOCKS
     }
+
+    /// Its size in bytes and its device's number, neither ever 0.
+    fn facts(&self) -> [u64; 2] {
+        [self.block.size().get(), self.block.device_number()]
+    }
 }
 
 impl BlockObject {
@@ -232,6 +237,12 @@ impl BlockObject {
     /// True while a handle is good. Takes no lock.
     pub(super) fn is_live(block: *mut gvmm_block) -> bool {
         Self::table().is_live(handle::key(block))
+    }
+
+    /// The size of a block of `device`, as [`Noun::facts`] tell it. Takes no lock.
+    pub(super) fn size_on(block: *mut gvmm_block, device: &Device) -> Option<ByteSize> {
+        let [size, number] = handle::facts::<Self>(block)?;
+        (number == device.number() && size != 0).then_some(ByteSize(size))
     }
 
     /// Fails where the caller has it mapped.

@@ -48,6 +48,8 @@ pub const GVMM_CAPABILITY_HOST_FUNCTIONS: u64 = 256;
 pub const GVMM_CAPABILITY_HUGE_PAGES: u64 = 512;
 /// Bit: NULL names the device's default stream.
 pub const GVMM_CAPABILITY_NULL_STREAM: u64 = 1024;
+/// Capability: a binding's copies can be recorded into a command buffer.
+pub const GVMM_CAPABILITY_ROUTES: u64 = 2048;
 
 /// Bit: a stream may be made to wait for work that is enqueued later.
 pub const GVMM_CAPABILITY_EARLY_WAITS: u64 = 4096;
@@ -379,6 +381,7 @@ mod tests {
             (GVMM_CAPABILITY_HOST_FUNCTIONS, Capabilities::HOST_FUNCTIONS),
             (GVMM_CAPABILITY_HUGE_PAGES, Capabilities::HUGE_PAGES),
             (GVMM_CAPABILITY_NULL_STREAM, Capabilities::NULL_STREAM),
+            (GVMM_CAPABILITY_ROUTES, Capabilities::ROUTES),
             (GVMM_CAPABILITY_EARLY_WAITS, Capabilities::EARLY_WAITS),
         ] {
             assert_eq!(bit, capability.0);

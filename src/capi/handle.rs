@@ -16,7 +16,7 @@ use super::used::{self, Poison};
 use crate::error::{Error, Kind, Operation, Result};
 use std::collections::VecDeque;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 const TYPE_SHIFT: u32 = 56;
@@ -34,6 +34,11 @@ pub(super) trait Noun: Sized + Send + Sync + 'static {
     type Handle;
     /// Where they are kept.
     fn table() -> &'static Table<Self>;
+
+    /// What never changes about an object, to be read without a lock.
+    fn facts(&self) -> [u64; 2] {
+        [0; 2]
+    }
 }
 
 /// The number of this copy of the library: from the place that it was loaded at. Two copies have the same only
@@ -69,6 +74,8 @@ struct Free {
 struct Slot<N> {
     /// The key that is valid here, or 0.
     key: AtomicU64,
+    /// The object's, written before the key; zero where it is poisoned.
+    facts: [AtomicU64; 2],
     object: RwLock<Option<Arc<Entry<N>>>>,
 }
 
@@ -143,11 +150,26 @@ impl<N: Noun> Table<N> {
         object.clone().map(Ref)
     }
 
+    /// The facts of the object that `key` is valid for; none, too, where it is poisoned. Takes no lock.
+    fn facts(&self, key: u64) -> Option<[u64; 2]> {
+        let slot = self.slot(key)?;
+        if slot.key.load(Ordering::Acquire) != key {
+            return None;
+        }
+        let facts = [0, 1].map(|i: usize| slot.facts[i].load(Ordering::Relaxed));
+        // Facts of a later object at this index were written after the key had gone, which then is seen here.
+        fence(Ordering::Acquire);
+        (slot.key.load(Ordering::Relaxed) == key && facts != [0; 2]).then_some(facts)
+    }
+
     fn insert(&self, object: N) -> Result<u64> {
         let (index, generation) = self.free_index()?;
         let segment = self.segments[index as usize / SEGMENT].get_or_init(empty_segment);
         let slot = &segment[index as usize % SEGMENT];
         let key = (N::TYPE << TYPE_SHIFT) | (copy() << COPY_SHIFT) | (index << INDEX_SHIFT) | generation;
+        // Who sees these sees that the last key is gone.
+        fence(Ordering::Release);
+        slot.facts.iter().zip(object.facts()).for_each(|(place, fact)| place.store(fact, Ordering::Relaxed));
         let entry = Arc::new(Entry { object, poisoned: AtomicBool::new(false) });
         *slot.object.write().unwrap_or_else(PoisonError::into_inner) = Some(entry);
         slot.key.store(key, Ordering::Release);
@@ -179,7 +201,8 @@ impl<N: Noun> Table<N> {
 }
 
 fn empty_segment<N>() -> Box<[Slot<N>]> {
-    (0..SEGMENT).map(|_| Slot { key: AtomicU64::new(0), object: RwLock::new(None) }).collect()
+    let slot = || Slot { key: AtomicU64::new(0), facts: Default::default(), object: RwLock::new(None) };
+    std::iter::repeat_with(slot).take(SEGMENT).collect()
 }
 
 /// A handle on its way out: dropped, it comes back; gone, it is invalid for ever. No lock is held
@@ -257,6 +280,11 @@ pub(super) fn look_up<N: Noun>(handle: *mut N::Handle) -> Result<Ref<N>> {
     Ok(object)
 }
 
+/// The [`Noun::facts`] of a handle's object, where it is alive and whole. Takes no lock.
+pub(super) fn facts<N: Noun>(handle: *mut N::Handle) -> Option<[u64; 2]> {
+    N::table().facts(key(handle))
+}
+
 /// Takes a handle out of use, to destroy its object (a poisoned one too).
 pub(super) fn leave<N: Noun>(handle: *mut N::Handle) -> Result<Leaving<N>> {
     check_null(handle)?;
@@ -288,6 +316,8 @@ impl<N: Noun> Poison for Table<N> {
     fn poison(&self, key: u64) {
         if let Some(object) = self.get(key) {
             object.0.poisoned.store(true, Ordering::Relaxed);
+            let facts = self.slot(key).map(|slot| &slot.facts);
+            facts.into_iter().flatten().for_each(|fact| fact.store(0, Ordering::Relaxed));
         }
     }
 }

@@ -14,7 +14,7 @@ use super::versioned::{Caller, Versioned, versioned};
 use crate::error::{Operation, Result};
 use crate::rebind::{Buffer, Buffers, Outcome, StepReport};
 use crate::units::{ByteSize, DevicePtr};
-use crate::vm::Block;
+use crate::vm::{Block, Device};
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -66,6 +66,12 @@ pub struct gvmm_step_report {
     pub waited: u32,
     /// 0.
     pub reserved: u32,
+    /// Commands that must be patched before the launch; `gvmm_binding_patches` lists them.
+    pub patched_commands: u64,
+    /// 1 where slots that the plan has stay move so often that `gvmm_binding_replan` may pay.
+    pub replan_advised: u32,
+    /// 0.
+    pub reserved_too: u32,
 }
 
 /// Begins a step: puts this step's buffers behind the slots' addresses. Begin, the command buffer and end
@@ -84,7 +90,7 @@ pub struct gvmm_step_report {
 /// Parameters: `binding`; `stream`, a `gvmm_stream` or the vendor's own; `buffers`, one for each slot,
 /// `count` elements `stride_bytes` apart; `generation`, the one whose addresses the caller recorded, 0
 /// before the first; `out_report`, or NULL.
-/// Statuses: RECORD_AGAIN; WRONG_STATE (a step is begun), BUSY (another thread is in the binding),
+/// Statuses: RECORD_AGAIN; WRONG_STATE (a step is begun, or copies were recorded and no graph is named), BUSY (another thread is in the binding),
 /// COUNT_MISMATCH, INVALID_SIZE (a buffer smaller than its slot), INVALID_HANDLE (a block),
 /// INVALID_ARGUMENT (address 0 where one is needed, a block of another device, a generation that was never
 /// given), MISALIGNED (a baked slot's buffer), ALIASED, OVERLAP (what is copied
@@ -123,7 +129,7 @@ pub unsafe extern "C" fn gvmm_binding_begin(
 }
 
 /// Ends a step: enqueues the copies back, on the step's stream. Enqueues nothing where nothing is copied
-/// back.
+/// back, or the command buffer does it (`gvmm_binding_record_copies`).
 ///
 /// State: before, a step is begun; after success none is. After a failure it still is: end or abort it.
 /// Parameters: `binding`; `out_report`, or NULL.
@@ -171,6 +177,9 @@ versioned!(gvmm_step_report {
     driver_ns,
     waited,
     reserved,
+    patched_commands,
+    replan_advised,
+    reserved_too,
 });
 // SAFETY: numbers and a raw pointer.
 unsafe impl Element for gvmm_buffer {}
@@ -204,6 +213,15 @@ impl Buffers for StepBuffers {
             .map_err(|error| error.during(Operation::Begin).entry(i as u64))
     }
 
+    #[inline]
+    fn block_size(&self, i: usize, device: &Device) -> Result<Option<ByteSize>> {
+        match BlockObject::size_on(self.buffers.get(i).block, device) {
+            Some(size) => Ok(Some(size)),
+            // Which failure it is, the block itself says.
+            None => Ok(self.block(i)?.size_on(device)),
+        }
+    }
+
     fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -224,6 +242,8 @@ impl From<StepReport> for gvmm_step_report {
             wait_ns: nanoseconds(report.wait_time),
             driver_ns: nanoseconds(report.driver_time),
             waited: u32::from(report.waited),
+            patched_commands: report.patched_commands,
+            replan_advised: u32::from(report.replan_advised),
             ..Versioned::DEFAULT
         }
     }

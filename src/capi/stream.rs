@@ -173,7 +173,8 @@ pub unsafe extern "C" fn gvmm_stream_forget(device: *mut gvmm_device, stream: *m
 ///
 /// State: changes none but the stream's queue. A graph may be launched any number of times.
 /// Parameters: `graph`; `stream`, of the same device.
-/// Statuses: STREAM_CAPTURING, INVALID_ARGUMENT (of another device).
+/// Statuses: STREAM_CAPTURING, INVALID_ARGUMENT (of another device), WRONG_STATE (it has copies of a binding that are
+/// gone with their generation; not every driver can tell).
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_graph_launch(graph: *mut gvmm_graph, stream: *mut gvmm_stream) -> gvmm_status {
@@ -320,7 +321,27 @@ pub(super) fn resolve(device: &Arc<Device>, stream: *mut c_void) -> Result<Strea
     Ok(Stream(key))
 }
 
-/// The same for an array, blaming the element.
+/// The driver's graph behind a `void *graph`: a `gvmm_graph`, or the vendor's own; none for NULL.
+pub(super) fn resolve_graph(device: &Arc<Device>, graph: *mut c_void) -> Result<Option<Graph>> {
+    let key = handle::key(graph);
+    if graph.is_null() {
+        return Ok(None);
+    }
+    let invalid = |hint| Err(Error::new(Kind::InvalidHandle, Operation::Capture, hint));
+    if handle::has_type::<GraphObject>(key) {
+        let ours = handle::look_up::<GraphObject>(handle::to_pointer::<GraphObject>(key)).ok();
+        return match ours.filter(|object| Arc::ptr_eq(&object.device, device)) {
+            Some(object) => Ok(Some(object.graph)),
+            None => invalid("a gvmm_graph that is stale, foreign or of another device"),
+        };
+    }
+    if device.driver().kind() != DriverKind::CUDA {
+        return invalid("this driver knows graphs of gvmm_stream_capture_end only");
+    }
+    Ok(Some(Graph(key)))
+}
+
+/// What [`resolve`] gives for each element of an array, blaming the element.
 pub(super) fn resolve_all(device: &Arc<Device>, streams: &Elements<*mut c_void>) -> Result<Vec<Stream>> {
     streams.try_map(|stream| resolve(device, stream))
 }

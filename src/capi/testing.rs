@@ -51,6 +51,14 @@ pub const GVMM_CALL_EXPORT: u32 = 18;
 pub const GVMM_CALL_IMPORT: u32 = 19;
 /// Driver call: read the memory figures.
 pub const GVMM_CALL_MEMORY: u32 = 20;
+/// Driver call: keep what stays of a binding's copies.
+pub const GVMM_CALL_ROUTE_CREATE: u32 = 21;
+/// Driver call: give that up.
+pub const GVMM_CALL_ROUTE_DESTROY: u32 = 22;
+/// Driver call: record copies into a graph.
+pub const GVMM_CALL_ROUTE_RECORD: u32 = 23;
+/// Driver call: point a graph's recorded copies at buffers.
+pub const GVMM_CALL_ROUTE_POINT: u32 = 24;
 
 /// For tests: makes driver calls fail, without making them. It holds for all devices of the device's driver
 /// and replaces what was set before.
@@ -105,7 +113,9 @@ fn operation(call: Option<Call>) -> Operation {
         Some(Call::SET_ACCESS) => Operation::SetAccess,
         Some(Call::ALLOCATE) => Operation::Allocate,
         Some(Call::DEALLOCATE) => Operation::Deallocate,
-        Some(Call::COPY) => Operation::Copy,
+        Some(
+            Call::COPY | Call::ROUTE_CREATE | Call::ROUTE_DESTROY | Call::ROUTE_RECORD | Call::ROUTE_POINT,
+        ) => Operation::Copy,
         Some(Call::STREAM_WAIT | Call::IS_CAPTURING) => Operation::Stream,
         Some(Call::EXPORT | Call::IMPORT) => Operation::Share,
         Some(Call::MEMORY) => Operation::Query,
@@ -141,6 +151,10 @@ mod tests {
             (GVMM_CALL_EXPORT, "export"),
             (GVMM_CALL_IMPORT, "import"),
             (GVMM_CALL_MEMORY, "memory"),
+            (GVMM_CALL_ROUTE_CREATE, "route_create"),
+            (GVMM_CALL_ROUTE_DESTROY, "route_destroy"),
+            (GVMM_CALL_ROUTE_RECORD, "route_record"),
+            (GVMM_CALL_ROUTE_POINT, "route_point"),
         ];
         assert_eq!(names.len(), Call::COUNT as usize, "a call has no constant");
         for (number, name) in names {

@@ -144,6 +144,14 @@ fn run(call: &Call) {
     }
 }
 
+/// A bad handle of a stream is a bad stream, also where the call is about something else.
+pub(in crate::driver) const fn about_streams(operation: Operation) -> Operation {
+    match operation {
+        Operation::Copy | Operation::Timeline | Operation::Capture | Operation::Launch => operation,
+        _ => Operation::Stream,
+    }
+}
+
 /// Makes the place of our own things of `device` current.
 pub(in crate::driver) fn enter_home<R: Runtime>(
     runtime: &R,

@@ -14,15 +14,22 @@
 //! portable subset only: a block is mapped whole, at offset 0; exactly what was mapped is unmapped; unmap, then
 //! release, then free; nobody waits for running work but us.
 
+mod alone;
 mod books;
+mod codes;
 pub mod cuda;
+mod delegate;
 pub mod hip;
 pub mod host;
 pub mod level_zero;
 pub mod library;
 mod lines;
 mod open;
+#[cfg(any(test, feature = "hip-runtime-sys"))]
+mod oracle;
 pub mod quirks;
+mod route;
+mod structs;
 mod table;
 pub mod testing;
 mod tiles;
@@ -36,6 +43,7 @@ use std::sync::Arc;
 
 pub(crate) use open::note_absence;
 pub use open::{DeviceSummary, ORDER, QuirkInForce, Summary, attach, open, survey};
+pub use route::{RecordId, RouteId, RouteSlice, Way};
 
 /// Whose driver it is. A number, since a newer library may know more.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -95,6 +103,8 @@ impl Capabilities {
     pub const HUGE_PAGES: Self = Self(1 << 9);
     /// NULL names the device's default stream.
     pub const NULL_STREAM: Self = Self(1 << 10);
+    /// Routes are there: what stays of repeated copies is kept, and copies in a graph can be pointed elsewhere.
+    pub const ROUTES: Self = Self(1 << 11);
     /// A stream may wait for a value whose write is enqueued later; without it, only for one enqueued already.
     pub const EARLY_WAITS: Self = Self(1 << 12);
 
@@ -252,6 +262,44 @@ pub trait Driver: Send + Sync + Debug {
     /// many launches that took. On a capturing stream they become part of the graph.
     fn copy(&self, device: Ordinal, stream: Stream, slices: &[CopySlice]) -> Result<u32>;
 
+    /// Keeps what stays of the copies of `slices`. Where [`Capabilities::ROUTES`] is missing, this and the calls that
+    /// need a route are refused.
+    fn route_create(&self, _device: Ordinal, _way: Way, _slices: &[RouteSlice]) -> Result<RouteId> {
+        Err(NO_ROUTES)
+    }
+
+    /// Gives up a route and what was recorded of it; no copy of it may be pending, and a graph that has one may not
+    /// be launched any more.
+    fn route_destroy(&self, _route: RouteId) -> Result<()> {
+        Err(NO_ROUTES)
+    }
+
+    /// As [`copy`](Self::copy), of a route's slices: near ends and bytes are those of the route, or the bytes are 0,
+    /// and then that slice is left out this time.
+    fn route_copy(
+        &self,
+        device: Ordinal,
+        stream: Stream,
+        _route: RouteId,
+        slices: &[CopySlice],
+    ) -> Result<u32> {
+        self.copy(device, stream, slices)
+    }
+
+    /// Puts a route's copies into the graph that `stream` is being captured into. They copy nothing before
+    /// [`route_point`](Self::route_point) has said where the far ends are.
+    fn route_record(&self, _stream: Stream, _route: RouteId) -> Result<RecordId> {
+        Err(NO_ROUTES)
+    }
+
+    /// Points a graph's recorded copies at the far ends of `slices`, as in [`route_copy`](Self::route_copy), for all
+    /// later launches of `graph`; launches from before keep theirs, wherever they are in their stream. `graph` was
+    /// made of the capture (on CUDA: a `CUgraphExec`, whose `CUgraph` still is there). After a failure the copies
+    /// go to no one place: point them again before a launch.
+    fn route_point(&self, _record: RecordId, _graph: Graph, _slices: &[CopySlice]) -> Result<()> {
+        Err(NO_ROUTES)
+    }
+
     /// A timeline at value 0.
     fn timeline_create(&self, device: Ordinal) -> Result<TimelineId>;
 
@@ -350,6 +398,9 @@ pub trait Streams {
         ))
     }
 }
+
+const NO_ROUTES: Error =
+    unsupported(Operation::Copy, "no routes here: let begin and end of a step make the copies");
 
 /// The failure of a call that a driver does not have.
 pub const fn unsupported(operation: Operation, hint: &'static str) -> Error {

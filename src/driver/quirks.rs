@@ -64,6 +64,8 @@ impl Care {
     pub const NO_PATCH: Self = Self(1 << 21);
     /// Ask for attributes, never for structs whose layout changed between releases.
     pub const NO_STRUCTS: Self = Self(1 << 22);
+    /// Do not load copy kernels: slices are copied one by one.
+    pub const NO_KERNELS: Self = Self(1 << 23);
     /// What our own rules take care of on every driver, switched on or not.
     pub const ALWAYS: Self = Self(
         Self::UNMAP_EACH.0
@@ -137,6 +139,12 @@ pub const QUIRKS: &[Quirk] = &[
         care: Care::EVENT_TIMELINE,
     },
     Quirk {
+        name: "cuda-no-kernels",
+        reference: "our own PTX text, which is for sm_50 and later; by hand: what copies one by one cost",
+        applies: |s| cuda(s) && sm(s.arch) < 50,
+        care: Care::NO_KERNELS,
+    },
+    Quirk {
         name: "hip-before-6",
         reference: "HIP 5.7 source: set-access does nothing and returns success",
         applies: |s| below(s, 6, 0),
@@ -189,6 +197,12 @@ pub const QUIRKS: &[Quirk] = &[
         reference: "openxla/xla #46576 (ROCm 7.14): granting a peer after the local device corrupts the mapping",
         applies: |s| hip(s),
         care: Care::LOCAL_LAST,
+    },
+    Quirk {
+        name: "cuda-calls-race",
+        reference: "seen with 580.159: of eight threads that map and unmap, three got CUDA_ERROR_UNKNOWN (999) by map",
+        applies: |s| s.kind == DriverKind::CUDA,
+        care: Care::ONE_LOCK,
     },
     Quirk {
         name: "hip-calls-race",
@@ -296,11 +310,12 @@ mod tests {
 
     #[test]
     fn cuda_versions_and_architectures_choose_their_care() {
-        assert_eq!(of(13_000, "sm_90"), Care::default());
+        assert_eq!(of(13_000, "sm_90"), Care::ONE_LOCK);
         assert!(of(10_020, "sm_70").has(Care::REFUSE));
-        assert_eq!(of(12_000, "sm_90"), Care::SMALL_PARAMETERS);
-        assert_eq!(of(12_080, "sm_61"), Care::SMALL_PARAMETERS);
+        assert_eq!(of(12_000, "sm_90"), Care(Care::SMALL_PARAMETERS.0 | Care::ONE_LOCK.0));
+        assert_eq!(of(12_080, "sm_61"), Care(Care::SMALL_PARAMETERS.0 | Care::ONE_LOCK.0));
         assert!(of(11_060, "sm_80").has(Care::EVENT_TIMELINE));
+        assert!(of(11_080, "sm_37").has(Care::NO_KERNELS) && !of(11_080, "sm_52").has(Care::NO_KERNELS));
     }
 
     fn of_hip(major: u32, minor: u32, arch: &str) -> Care {

@@ -3,11 +3,13 @@
 use super::buffers::Buffers;
 use super::engine::Engine;
 use super::layout::Place;
+use super::planning::PlanOptions;
+use super::record::CopyWays;
 use super::report::{BindingInfo, Outcome, StepReport};
 use super::settings;
 use super::slot::{Action, Slot, validate};
 use super::threshold::{Threshold, compute_threshold};
-use crate::driver::{Access, Stream};
+use crate::driver::{Access, Graph, Stream};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr};
 use crate::vm::Device;
@@ -36,12 +38,24 @@ pub struct Binding {
 }
 
 impl Binding {
-    /// A binding of `slots`; nothing is laid out before the first begin.
+    /// A binding of `slots`; nothing is laid out before the first begin. Where `GVMM_PLAN` is `auto` and no threshold is
+    /// asked for, it is [`planned`](Self::planned).
     ///
     /// # Errors
     /// The kinds for a bad slot, with its entry: `InvalidSize` (no bytes), `InvalidArgument`, `Misaligned`,
     /// `OutOfRange`, `Overlap` (shadow addresses).
     pub fn new(device: &Arc<Device>, slots: Vec<Slot>, options: Options) -> Result<Self> {
+        if options.threshold == Threshold::DEFAULT && settings::plans_by_default() {
+            return Self::planned(device, slots, options, PlanOptions::default());
+        }
+        Self::by_threshold(device, slots, options)
+    }
+
+    /// The same whatever `GVMM_PLAN` says.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new).
+    pub fn by_threshold(device: &Arc<Device>, slots: Vec<Slot>, options: Options) -> Result<Self> {
         validate(&slots)?;
         let threshold = resolve(device, &slots, &options);
         Ok(Self { engine: Mutex::new(Engine::new(Arc::clone(device), slots, options, threshold)) })
@@ -58,9 +72,9 @@ impl Binding {
     /// another stream, an event is recorded on that one.
     ///
     /// # Errors
-    /// `Busy`, `WrongState` (a step is in progress), `CountMismatch`, `InvalidArgument` (NULL where an address is
-    /// needed, a generation that was never given), `InvalidSize` (a buffer smaller than its slot), `Aliased`,
-    /// `Overlap` and `OutOfRange` (a buffer that is copied overlaps one that is copied out to, or passes the end of
+    /// `Busy`, `WrongState` (a step is in progress, or copies were recorded and no graph was named that has them),
+    /// `CountMismatch`, `InvalidArgument` (NULL where an address is needed, a generation that was never given),
+    /// `InvalidSize` (a buffer smaller than its slot), `Aliased`, `Overlap` and `OutOfRange` (a buffer that is copied overlaps one that is copied out to, or passes the end of
     /// the addresses), what [`Buffers::block`] says, `StreamCapturing` (also where the stream of the begin before
     /// is captured and its event is needed), and whatever driver calls fail with. After a failure the state
     /// is as before, and the same begin may be tried again.
@@ -90,6 +104,34 @@ impl Binding {
         self.enter(Operation::End)?.abort()
     }
 
+    /// Puts a step's copies into the command buffer itself: those `ways` that are asked for become part of the graph that
+    /// `stream` is being captured into, where it stands. `generation` is the one that the graph is recorded with. From
+    /// then on begin and end launch none of these copies: begin points those of the graph that
+    /// [`use_graph`](Self::use_graph) named at the step's buffers, for the launches after it. Launches that are still
+    /// in their stream keep theirs, so any number of steps may be in flight; where that is more than the driver has
+    /// room for, begin and end launch the copies after all. A graph launched twice in a step copies twice, the same.
+    ///
+    /// Recording a way again replaces what was recorded of it before, and a new generation forgets all: a graph that
+    /// has the earlier copies must not be launched any more, as one with addresses of an earlier generation must not.
+    ///
+    /// # Errors
+    /// `Busy`, `Unsupported` (the device has no [`ROUTES`](crate::driver::Capabilities::ROUTES)), `InvalidArgument`
+    /// (no ways), `WrongState` (a step is in progress, another generation is in force, the stream is not being
+    /// captured), and the driver's. Then what was recorded before still is what counts.
+    pub fn record_copies(&self, stream: Stream, generation: u64, ways: CopyWays) -> Result<()> {
+        self.enter(Operation::Capture)?.record_copies(stream, generation, ways)
+    }
+
+    /// Names the graph that has the recorded copies and is launched in the steps to come (on CUDA a `CUgraphExec`, whose
+    /// `CUgraph` must stay as long as this graph is named), or none: where copies were recorded, no step begins then. A
+    /// new generation forgets it.
+    ///
+    /// # Errors
+    /// `Busy`, `WrongState` (a step is in progress, or nothing is laid out yet).
+    pub fn use_graph(&self, graph: Option<Graph>) -> Result<()> {
+        self.enter(Operation::Capture)?.use_graph(graph)
+    }
+
     /// Writes each slot's address, and gives the generation that they belong to.
     ///
     /// # Errors
@@ -117,7 +159,7 @@ impl Binding {
     }
 
     /// Unmaps the windows that no step in flight uses, and says how many; the layout and its addresses stay, and
-    /// the next begin maps again.
+    /// the next begin maps again. Where the last step is still running, this takes up to 50 ms to see that.
     ///
     /// # Errors
     /// `Busy`, `StreamCapturing`, and what unmapping fails with.
@@ -135,8 +177,12 @@ impl Binding {
         self.enter(Operation::Destroy)?.destroy(false)
     }
 
+    pub(super) fn engine_mut(&mut self) -> &mut Engine {
+        self.engine.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The engine, for one thread at a time.
-    fn enter(&self, operation: Operation) -> Result<MutexGuard<'_, Engine>> {
+    pub(super) fn enter(&self, operation: Operation) -> Result<MutexGuard<'_, Engine>> {
         match self.engine.try_lock() {
             Ok(engine) if engine.destroyed => Err(DESTROYED.during(operation)),
             Ok(engine) => Ok(engine),
@@ -148,8 +194,7 @@ impl Binding {
 
 impl Drop for Binding {
     fn drop(&mut self) {
-        let engine = self.engine.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Err(e) = engine.destroy(true) {
+        if let Err(e) = self.engine_mut().destroy(true) {
             log::warn!("a binding could not be destroyed cleanly: {e}");
         }
     }

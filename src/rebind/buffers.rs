@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::units::{ByteSize, DevicePtr};
-use crate::vm::Block;
+use crate::vm::{Block, Device};
 use std::sync::Arc;
 
 /// One slot's memory in one step.
@@ -35,6 +35,12 @@ pub trait Buffers {
 
     /// The block of buffer `i`, which has one. A stale handle is an error.
     fn block(&self, i: usize) -> Result<Arc<Block>>;
+
+    /// How many bytes the block of buffer `i` has, which has one; none where it is another device's. All that a slot
+    /// needs to know which is not mapped. Fails as [`block`](Self::block) does.
+    fn block_size(&self, i: usize, device: &Device) -> Result<Option<ByteSize>> {
+        Ok(self.block(i)?.size_on(device))
+    }
 
     /// A number that changes whenever the handle of any block is destroyed. While it stays, a buffer with the same
     /// id as before has the same block, and [`block`](Self::block) is not asked again.

@@ -4,7 +4,9 @@ use super::binding::Options;
 use super::buffers::Buffer;
 use super::ids::Ids;
 use super::layout::Layout;
+use super::marks::Marks;
 use super::plan::Area;
+use super::planning::Planner;
 use super::report::{BindingInfo, StepReport};
 use super::shadow::Booking;
 use super::slot::{Action, Slot};
@@ -12,8 +14,8 @@ use super::threshold::Threshold;
 use crate::driver::Stream;
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::ByteSize;
-use crate::vm::{BlockId, CallCounts, Device, Mark, PlaceEntry, calls};
-use std::sync::{Arc, Weak};
+use crate::vm::{BlockId, CallCounts, Device, PlaceEntry, calls};
+use std::sync::Arc;
 
 /// Everything that changes in a binding.
 #[derive(Debug)]
@@ -23,6 +25,8 @@ pub(super) struct Engine {
     pub(super) options: Options,
     /// As computed from the slots; the booking may lower it.
     pub(super) threshold: Threshold,
+    /// What decides in the threshold's place, where the binding has one.
+    pub(super) planner: Option<Planner>,
     /// The share of the device's budget, from the first layout on.
     pub(super) booking: Option<Booking>,
     /// The layout in force, from the first begin on.
@@ -40,21 +44,11 @@ pub(super) struct Engine {
     pub(super) unsure: bool,
     /// The stream of the step in progress.
     pub(super) step: Option<Stream>,
-    /// Behind the last step that was begun and is over.
-    pub(super) last: Option<Arc<Mark>>,
-    /// What remains of earlier layouts.
-    pub(super) retired: Vec<Retired>,
+    /// What its memory waits for.
+    pub(super) marks: Marks,
     pub(super) destroyed: bool,
     pub(super) tally: Tally,
     pub(super) scratch: Scratch,
-}
-
-/// An earlier layout whose memory waits for its last step.
-#[derive(Debug)]
-pub(super) struct Retired {
-    /// Dead once the memory is gone.
-    token: Weak<()>,
-    mark: Arc<Mark>,
 }
 
 /// What a binding has counted.
@@ -71,6 +65,10 @@ pub(super) struct Tally {
 pub(super) struct Scratch {
     /// Slots to be looked at in this step.
     pub(super) suspects: Vec<u32>,
+    /// Those of them that are copied.
+    pub(super) copied: Vec<u32>,
+    /// Those of them that are patched, and are somewhere else now.
+    pub(super) patched: Vec<u32>,
     /// Windows that must hold another block, in order; once they do, what they held before.
     pub(super) moves: Vec<PlaceEntry>,
     /// The slots of those windows, and the blocks that they must hold.
@@ -87,6 +85,7 @@ impl Engine {
             slots,
             options,
             threshold,
+            planner: None,
             booking: None,
             layout: None,
             generation: 0,
@@ -95,8 +94,7 @@ impl Engine {
             windows,
             unsure: false,
             step: None,
-            last: None,
-            retired: Vec::new(),
+            marks: Marks::default(),
             destroyed: false,
             tally: Tally::default(),
             scratch: Scratch::default(),
@@ -126,60 +124,11 @@ impl Engine {
         self.tally.setup.get_or_insert(self.tally.total);
     }
 
-    /// Makes `last` a mark behind everything on `stream`. One that nobody has recorded yet will do: recorded
-    /// later, it lies behind this step too.
-    pub(super) fn mark(&mut self, stream: Stream) {
-        let fits = |mark: &Arc<Mark>| mark.stream() == stream && !mark.is_recorded();
-        if !self.last.as_ref().is_some_and(fits) {
-            self.last = Some(self.device.mark(stream));
-        }
-    }
-
-    /// Gives up what remains of earlier layouts and has passed. Their events are recorded now, not when they were
-    /// laid out anew: that enqueues nothing.
-    pub(super) fn collect(&mut self) {
-        if self.retired.is_empty() {
-            return;
-        }
-        if let Err(e) = self.record_retired() {
-            log::debug!("what earlier layouts leave waits: {e}");
-        }
-        self.device.collect();
-        self.retired.retain(|retired| retired.token.strong_count() > 0);
-    }
-
-    fn record_retired(&self) -> Result<()> {
-        self.retired.iter().try_for_each(|retired| retired.mark.record())
-    }
-
-    /// Records what still refers to streams other than `stream`: once begin was called there, the caller may
-    /// destroy them. Nothing is enqueued on `stream`.
-    pub(super) fn leave_others(&self, stream: Stream) -> Result<()> {
-        let mut marks = self.retired.iter().map(|retired| &retired.mark).chain(&self.last);
-        marks.try_for_each(|mark| if mark.stream() == stream { Ok(()) } else { mark.record() })
-    }
-
-    /// True where [`leave_others`](Self::leave_others) may have something to record.
-    pub(super) fn has_others(&self, stream: Stream) -> bool {
-        let mut marks = self.retired.iter().map(|retired| &retired.mark).chain(&self.last);
-        marks.any(|mark| mark.stream() != stream && !mark.is_recorded())
-    }
-
-    /// Lets `layout` go once the last step that used it has passed.
-    pub(super) fn retire(&mut self, layout: Layout) {
-        let mark = self.last.as_ref().filter(|_| layout.is_in_use()).map(Arc::clone);
-        let token = Arc::new(());
-        if let Some(mark) = &mark {
-            self.retired.push(Retired { token: Arc::downgrade(&token), mark: Arc::clone(mark) });
-        }
-        self.device.retire_value(Box::new(layout.into_remains(token)), mark.into_iter().collect());
-    }
-
     /// Unmaps what no step in flight uses.
     pub(super) fn drop_idle(&mut self) -> Result<u64> {
-        self.collect();
+        self.marks.collect(&self.device);
         let entries = self.layout.as_ref().map(Layout::emptying).unwrap_or_default();
-        if self.step.is_some() || entries.is_empty() || !self.is_idle()? {
+        if self.step.is_some() || entries.is_empty() || !self.marks.has_passed()? {
             return Ok(0);
         }
         let device = Arc::clone(&self.device);
@@ -195,30 +144,16 @@ impl Engine {
         Ok(entries.len() as u64)
     }
 
-    /// True where the last step has passed. A stream that is idle still needs a moment to say so.
-    fn is_idle(&self) -> Result<bool> {
-        const TRIES: u32 = 100;
-        let Some(mark) = &self.last else { return Ok(true) };
-        mark.record()?;
-        for _ in 0..TRIES {
-            if mark.passed()? {
-                return Ok(true);
-            }
-            std::thread::sleep(std::time::Duration::from_micros(500));
-        }
-        Ok(false)
-    }
-
     /// Ends the binding; with `force`, whatever recording the event says.
     pub(super) fn destroy(&mut self, force: bool) -> Result<()> {
         if self.destroyed {
             return Ok(());
         }
         if let Some(stream) = self.step {
-            self.mark(stream);
+            self.marks.over(&self.device, stream);
         }
-        // From here on the caller may destroy the stream, so the events are recorded now.
-        if let Err(e) = self.record_retired().and_then(|()| self.record_last()) {
+        let in_use = self.layout.as_ref().is_some_and(Layout::is_in_use);
+        if let Err(e) = self.marks.record(in_use) {
             if !force {
                 return Err(e.during(Operation::Destroy));
             }
@@ -226,15 +161,9 @@ impl Engine {
         }
         (self.destroyed, self.step, self.booking) = (true, None, None);
         if let Some(layout) = self.layout.take() {
-            self.retire(layout);
+            self.marks.retire(&self.device, layout);
         }
         Ok(())
-    }
-
-    /// Records the last step's event, if the layout in force must wait for it.
-    fn record_last(&self) -> Result<()> {
-        let in_use = self.layout.as_ref().is_some_and(Layout::is_in_use);
-        self.last.as_ref().filter(|_| in_use).map_or(Ok(()), |mark| mark.record())
     }
 
     pub(super) fn info(&self) -> BindingInfo {
@@ -245,6 +174,8 @@ impl Engine {
             baked: count(Action::BAKE),
             mapped: count(Action::MAP),
             copied: count(Action::COPY),
+            patched: count(Action::PATCH),
+            plan: self.planner.as_ref().map(Planner::info).unwrap_or_default(),
             threshold: self.booking.as_ref().map_or(self.threshold, Booking::threshold),
             shadow_bytes: self.booking.as_ref().map_or(ByteSize::ZERO, Booking::bytes),
             setup: self.tally.setup.unwrap_or(self.tally.total),

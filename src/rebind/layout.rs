@@ -1,14 +1,15 @@
 //! A layout in force: the addresses that a generation's command buffer was recorded with.
 
 use super::buffers::Buffer;
+use super::copies::Copies;
 use super::overlap::Overlap;
 use super::plan::{Area, Plan};
 use super::shadow::{Arena, Region};
 use super::slot::{Action, Slot};
-use crate::driver::{Access, CopySlice};
+use crate::driver::{Access, CopySlice, Graph, Stream, Way};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange};
-use crate::vm::{Block, BlockId, Device, Owner, RemapEntry, Reservation};
+use crate::vm::{Block, BlockId, Device, Owner, RemapEntry, Reservation, Route};
 use std::sync::Arc;
 
 /// Where a slot is served.
@@ -25,33 +26,6 @@ pub(super) struct Place {
     pub(super) copy_out: Option<u32>,
 }
 
-/// Copies that each step makes in one direction.
-#[derive(Debug, Default)]
-pub(super) struct Copies {
-    pub(super) slices: Vec<CopySlice>,
-    /// Slices that copy something.
-    pub(super) count: u64,
-    /// What they copy together.
-    pub(super) bytes: u64,
-}
-
-impl Copies {
-    fn push(&mut self, slice: CopySlice) -> u32 {
-        self.slices.push(CopySlice { bytes: 0, ..slice });
-        self.set(self.slices.len() - 1, slice);
-        (self.slices.len() - 1) as u32
-    }
-
-    /// Replaces a slice; one that copies onto itself copies nothing.
-    fn set(&mut self, at: usize, slice: CopySlice) {
-        let bytes = if slice.src == slice.dst { 0 } else { slice.bytes };
-        let old = self.slices[at].bytes;
-        self.count = self.count + u64::from(bytes != 0) - u64::from(old != 0);
-        self.bytes = self.bytes.wrapping_sub(old).wrapping_add(bytes);
-        self.slices[at] = CopySlice { bytes, ..slice };
-    }
-}
-
 /// Addresses, and the memory behind those that are ours.
 #[derive(Debug)]
 pub(super) struct Layout {
@@ -60,6 +34,8 @@ pub(super) struct Layout {
     pub(super) held: Vec<Option<BlockId>>,
     pub(super) copies_in: Copies,
     pub(super) copies_out: Copies,
+    /// The caller's graph that has those copies which were recorded.
+    pub(super) graph: Option<Graph>,
     /// Whether those copies can be made in any order.
     overlap: Overlap,
     reservation: Option<Arc<Reservation>>,
@@ -73,6 +49,7 @@ pub(super) struct Layout {
 pub(super) struct Remains {
     _reservation: Option<Arc<Reservation>>,
     _shadows: Option<Region>,
+    _routes: [Option<Route>; 2],
     _token: Arc<()>,
 }
 
@@ -90,8 +67,9 @@ impl Layout {
         let mut layout = Self {
             places: Vec::with_capacity(slots.len()),
             held: vec![None; slots.len()],
-            copies_in: Copies::default(),
-            copies_out: Copies::default(),
+            copies_in: Copies::new(Way::In),
+            copies_out: Copies::new(Way::Out),
+            graph: None,
             overlap: Overlap::default(),
             reservation,
             shadows,
@@ -101,6 +79,8 @@ impl Layout {
             let place = layout.place(slot, plan, i, windows[i].size);
             layout.places.push(place);
         }
+        layout.copies_in.seal(device)?;
+        layout.copies_out.seal(device)?;
         let ours = layout.shadows.as_ref().and_then(Region::range);
         let brought = slots.iter().filter(|slot| slot.brings_shadow());
         let brought = brought.filter_map(|slot| DeviceRange::new(slot.shadow_address, slot.bytes));
@@ -120,9 +100,9 @@ impl Layout {
         let address = if slot.brings_shadow() { slot.shadow_address } else { ours };
         let mut place = Place { action, address, offset, window, copy_in: None, copy_out: None };
         if action == Action::COPY {
-            let slice = CopySlice { dst: address, src: address, bytes: slot.bytes.get() };
-            place.copy_in = slot.direction.reads().then(|| self.copies_in.push(slice));
-            place.copy_out = slot.direction.writes().then(|| self.copies_out.push(slice));
+            let bytes = slot.bytes.get();
+            place.copy_in = slot.direction.reads().then(|| self.copies_in.push(address, bytes));
+            place.copy_out = slot.direction.writes().then(|| self.copies_out.push(address, bytes));
         }
         place
     }
@@ -130,7 +110,7 @@ impl Layout {
     /// Says where a slot's buffer is: that is its address, or where its shadow is copied from and to.
     pub(super) fn point(&mut self, i: usize, slot: &Slot, buffer: &Buffer) {
         let place = &mut self.places[i];
-        if place.action == Action::BAKE {
+        if place.action == Action::BAKE || place.action == Action::PATCH {
             place.address = buffer.address;
         }
         let (ours, theirs, bytes) = (place.address, buffer.address, slot.bytes.get());
@@ -173,6 +153,31 @@ impl Layout {
         Ok(())
     }
 
+    /// Has this step's copies made: points those that the graph has, and enqueues those that go in and are not there.
+    /// Enqueueing comes last, since it alone cannot be taken back.
+    pub(super) fn copy_in(&mut self, stream: Stream) -> Result<()> {
+        let graph = self.graph;
+        self.copies_out.aim(graph).map_err(|e| self.blame(e, |place| place.copy_out))?;
+        let copied = self.copies_in.aim(graph).and_then(|()| self.copies_in.launch(stream));
+        copied.map_err(|e| self.blame(e, |place| place.copy_in))
+    }
+
+    /// Enqueues the copies that go out, unless the graph makes them.
+    pub(super) fn copy_out(&self, stream: Stream) -> Result<()> {
+        self.copies_out.launch(stream).map_err(|e| self.blame(e, |place| place.copy_out))
+    }
+
+    /// True where a step with the copies as they are makes no call for them when it begins.
+    pub(super) fn copies_nothing(&self) -> bool {
+        let (copies_in, copies_out) = (&self.copies_in, &self.copies_out);
+        !copies_in.needs_launch() && !copies_in.needs_aim(self.graph) && !copies_out.needs_aim(self.graph)
+    }
+
+    /// True where copies were recorded, and it is not known in which graph.
+    pub(super) const fn lacks_graph(&self) -> bool {
+        self.graph.is_none() && (self.copies_in.is_recorded() || self.copies_out.is_recorded())
+    }
+
     /// The step whose copies were checked last has begun.
     pub(super) fn accept_copies(&mut self) {
         self.overlap.accept();
@@ -211,8 +216,9 @@ impl Layout {
     }
 
     /// True where a step may use memory of ours.
-    pub(super) const fn is_in_use(&self) -> bool {
-        self.used && (self.reservation.is_some() || self.shadows.is_some())
+    pub(super) fn is_in_use(&self) -> bool {
+        let routes = self.copies_in.has_route() || self.copies_out.has_route();
+        self.used && (routes || self.reservation.is_some() || self.shadows.is_some())
     }
 
     /// How many slots are served by `action`.
@@ -222,7 +228,8 @@ impl Layout {
 
     /// What must stay until the last step has passed; the blocks stay with their mappings.
     pub(super) fn into_remains(self, token: Arc<()>) -> Remains {
-        Remains { _reservation: self.reservation, _shadows: self.shadows, _token: token }
+        let routes = [self.copies_in.into_route(), self.copies_out.into_route()];
+        Remains { _reservation: self.reservation, _shadows: self.shadows, _routes: routes, _token: token }
     }
 }
 

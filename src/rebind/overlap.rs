@@ -28,6 +28,8 @@ pub(super) struct Overlap {
     /// The same as this check would have it, where it changes.
     next: Vec<Written>,
     fresh: Vec<Written>,
+    /// Their order.
+    keys: Vec<u64>,
     /// By slot, the last check that looked at it.
     seen: Vec<u64>,
     check: u64,
@@ -41,8 +43,9 @@ impl Overlap {
         shadows.sort_unstable();
         let mixed = shadows.windows(2).any(|pair| pair[0].overlaps(pair[1]));
         let room = || Vec::with_capacity(outs);
-        let (written, next, fresh, seen) = (room(), room(), room(), vec![0; slots]);
-        Self { shadows, mixed, written, next, fresh, seen, ..Self::default() }
+        let (written, next, fresh) = (room(), room(), room());
+        let (keys, seen) = (Vec::with_capacity(outs), vec![0; slots]);
+        Self { shadows, mixed, written, next, fresh, keys, seen, ..Self::default() }
     }
 
     /// Starts a check.
@@ -54,6 +57,7 @@ impl Overlap {
 
     /// Looks at a copied slot whose buffer changed; false where the buffer passes the end of the addresses. A
     /// buffer that is its own shadow has no bytes to copy.
+    #[inline]
     pub(super) fn look(&mut self, slot: u32, buffer: DevicePtr, bytes: ByteSize, written: bool) -> bool {
         if written {
             self.seen[slot as usize] = self.check;
@@ -70,6 +74,7 @@ impl Overlap {
         true
     }
 
+    #[inline]
     fn over_shadow(&self, range: DeviceRange) -> bool {
         let after = self.shadows.partition_point(|shadow| shadow.start() < range.end());
         after.checked_sub(1).is_some_and(|last| self.shadows[last].overlaps(range))
@@ -85,10 +90,10 @@ impl Overlap {
         if !self.changes {
             return Ok(());
         }
-        self.fresh.sort_unstable();
         self.next.clear();
-        let Self { written, next, fresh, seen, check, .. } = self;
-        let mut fresh = fresh.iter().copied().peekable();
+        let Self { written, next, fresh, keys, seen, check, .. } = self;
+        let mask = sort(fresh, keys);
+        let mut fresh = keys.iter().map(|key| fresh[(key & mask) as usize]).peekable();
         for &old in written.iter().filter(|old| seen[old.slot as usize] != *check) {
             while let Some(new) = fresh.next_if(|new| *new < old) {
                 push(next, new)?;
@@ -106,6 +111,23 @@ impl Overlap {
         self.mixed |= self.mixes;
         (self.changes, self.mixes) = (false, false);
     }
+}
+
+/// Puts them in order: each key has an index in the bits of the mask that is given. Numbers are sorted several times
+/// faster than structs.
+fn sort(fresh: &mut [Written], keys: &mut Vec<u64>) -> u64 {
+    let starts = || fresh.iter().map(|new| new.start);
+    let (low, high) = (starts().min().unwrap_or(0), starts().max().unwrap_or(0));
+    let bits = usize::BITS - fresh.len().leading_zeros();
+    keys.clear();
+    if bits <= (high - low).leading_zeros() {
+        keys.extend((0..).zip(starts()).map(|(i, start): (u64, u64)| (start - low) << bits | i));
+        keys.sort_unstable();
+    } else {
+        fresh.sort_unstable();
+        keys.extend(0..fresh.len() as u64);
+    }
+    (1 << bits) - 1
 }
 
 fn push(ordered: &mut Vec<Written>, next: Written) -> Result<(), u32> {
@@ -181,10 +203,12 @@ mod tests {
         #[test]
         fn it_agrees_with_a_plain_search(
             steps in prop::collection::vec(prop::collection::btree_map(0u32..16, (1u64..200, 0u64..12), 0..8), 1..12),
+            far in prop_oneof![3 => Just(0), 1 => Just(u64::MAX - 300)],
         ) {
             let mut o = overlap(&[]);
             let mut plain: std::collections::BTreeMap<u32, (u64, u64)> = Default::default();
-            for changed in steps {
+            for mut changed in steps {
+                changed.values_mut().filter(|(start, _)| start % 3 == 0).for_each(|(start, _)| *start += far);
                 let mut after = plain.clone();
                 after.extend(changed.iter());
                 let meets = |(i, a): (&u32, &(u64, u64))| {

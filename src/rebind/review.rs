@@ -1,11 +1,13 @@
 //! Looks at a step's buffers: what changed, and can the layout in force serve them?
 
 use super::buffers::{Buffer, Buffers};
-use super::engine::{Engine, refused};
+use super::engine::{Engine, Scratch, refused};
 use super::layout::Layout;
+use super::relayout::check_address;
 use super::slot::{Action, Slot};
 use crate::driver::Capabilities;
 use crate::error::{Error, Kind, Operation, Result};
+use crate::units::ByteSize;
 use crate::vm::{Block, Device, PlaceEntry};
 use std::sync::Arc;
 
@@ -17,7 +19,7 @@ pub(super) struct Review {
     /// The caller's epoch.
     pub(super) epoch: u64,
     /// True where an allocation is another one.
-    new_ids: bool,
+    pub(super) new_ids: bool,
 }
 
 impl Engine {
@@ -32,8 +34,9 @@ impl Engine {
         suspects.clear();
         for (i, served) in self.served.iter().enumerate() {
             let buffer = buffers.get(i);
-            let same = buffer == *served;
-            if same && buffer.id != 0 && !all && !(handles && buffer.has_block) {
+            let same = is_same(&buffer, served);
+            // One jump a slot: most are not taken.
+            if !(!same | (buffer.id == 0) | all | (handles & buffer.has_block)) {
                 continue;
             }
             review.changed += u64::from(!same || buffer.id == 0);
@@ -48,16 +51,21 @@ impl Engine {
     pub(super) fn examine(&mut self, buffers: &impl Buffers, review: Review) -> Result<bool> {
         self.scratch.moves.clear();
         self.scratch.moved.clear();
+        self.scratch.copied.clear();
+        self.scratch.patched.clear();
         let Self { device, slots, layout, scratch, unsure, .. } = self;
         let mut fits = layout.is_some();
         for &suspect in &scratch.suspects {
             let i = suspect as usize;
-            let buffer = buffers.get(i);
-            let block = checked(device, &slots[i], buffers, i, &buffer)?;
-            let Some(layout) = layout.as_ref().filter(|_| fits) else { continue };
+            let (slot, buffer) = (&slots[i], buffers.get(i));
+            let Some(layout) = layout.as_ref().filter(|_| fits) else {
+                check_buffer(device, slot, buffers, i, &buffer)?;
+                continue;
+            };
             match layout.places[i].action {
                 Action::MAP => {
-                    match block.filter(|b| fits_window(device, layout, &slots[i], i, &buffer, b)) {
+                    let block = checked(device, slot, buffers, i, &buffer)?;
+                    match block.filter(|b| fits_window(device, layout, slot, i, &buffer, b)) {
                         Some(block) if *unsure || !holds(layout, i, &block) => {
                             let Some((_, offset)) = layout.window(i) else { continue };
                             scratch.moved.push((suspect, block.id()));
@@ -67,8 +75,22 @@ impl Engine {
                         None => fits = false,
                     }
                 }
-                Action::COPY => needs_address(&buffer, i)?,
-                _ => fits = buffer.address == layout.places[i].address,
+                Action::COPY => {
+                    check_buffer(device, slot, buffers, i, &buffer)?;
+                    needs_address(&buffer, i)?;
+                    scratch.copied.push(suspect);
+                }
+                Action::PATCH => {
+                    check_buffer(device, slot, buffers, i, &buffer)?;
+                    check_address(slot, Action::PATCH, &buffer, i)?;
+                    if buffer.address != layout.places[i].address {
+                        scratch.patched.push(suspect);
+                    }
+                }
+                _ => {
+                    check_buffer(device, slot, buffers, i, &buffer)?;
+                    fits = buffer.address == layout.places[i].address;
+                }
             }
         }
         if review.new_ids {
@@ -79,13 +101,37 @@ impl Engine {
 
     /// Checks that no written allocation is shared, and says whether the layout in force can serve what is.
     fn check_sharing(&mut self, buffers: &impl Buffers) -> Result<bool> {
-        let Self { device, slots, layout, scratch, .. } = self;
+        let Self { device, slots, served, layout, scratch, .. } = self;
         let aliases = device.capabilities().has(Capabilities::ALIASING);
         let mut fits = true;
         let mapped = |i: usize| layout.as_ref().is_some_and(|l| l.places[i].action == Action::MAP);
-        scratch.ids.check(slots, |i| buffers.get(i), |twin| fits &= aliases || !mapped(twin))?;
+        let Scratch { ids, suspects, .. } = scratch;
+        let twin = |twin: usize| fits &= aliases || !mapped(twin);
+        ids.check_changed(slots, served, suspects, |i| buffers.get(i), twin)?;
         Ok(fits)
     }
+}
+
+/// Equality without a jump for each field.
+fn is_same(a: &Buffer, b: &Buffer) -> bool {
+    let (address, bytes) = (a.address.get() ^ b.address.get(), a.bytes.get() ^ b.bytes.get());
+    address | bytes | (a.id ^ b.id) | u64::from(a.has_block ^ b.has_block) == 0
+}
+
+/// Checks one buffer against its slot, where its block need not be known.
+fn check_buffer(
+    device: &Device,
+    slot: &Slot,
+    buffers: &impl Buffers,
+    i: usize,
+    buffer: &Buffer,
+) -> Result<()> {
+    check_size(slot, buffer, buffer.bytes, i)?;
+    if !buffer.has_block {
+        return Ok(());
+    }
+    let size = buffers.block_size(i, device).map_err(|e| e.during(Operation::Begin).entry(i as u64))?;
+    check_size(slot, buffer, size.ok_or(OTHER_DEVICE.entry(i as u64))?, i)
 }
 
 /// Checks one buffer against its slot, and gives its block where it has one.
@@ -96,20 +142,17 @@ pub(super) fn checked(
     i: usize,
     buffer: &Buffer,
 ) -> Result<Option<Arc<Block>>> {
-    if buffer.bytes < slot.bytes {
-        return Err(TOO_SMALL.at(buffer.address, buffer.bytes).entry(i as u64));
-    }
+    check_size(slot, buffer, buffer.bytes, i)?;
     if !buffer.has_block {
         return Ok(None);
     }
     let block = buffers.block(i).map_err(|e| e.during(Operation::Begin).entry(i as u64))?;
-    if !block.belongs_to(device) {
-        return Err(OTHER_DEVICE.entry(i as u64));
-    }
-    if block.size() < slot.bytes {
-        return Err(TOO_SMALL.at(buffer.address, block.size()).entry(i as u64));
-    }
-    Ok(Some(block))
+    let size = block.size_on(device).ok_or(OTHER_DEVICE.entry(i as u64))?;
+    check_size(slot, buffer, size, i).map(|()| Some(block))
+}
+
+fn check_size(slot: &Slot, buffer: &Buffer, size: ByteSize, i: usize) -> Result<()> {
+    if size < slot.bytes { Err(TOO_SMALL.at(buffer.address, size).entry(i as u64)) } else { Ok(()) }
 }
 
 /// True where a window of ours may show `block` in place of `buffer`: the device maps, and the buffer is the whole

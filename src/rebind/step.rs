@@ -2,6 +2,7 @@
 
 use super::buffers::{Buffer, Buffers};
 use super::engine::{Engine, Scratch, refused};
+use super::layout::Layout;
 use super::report::{Outcome, StepReport};
 use super::review::Review;
 use crate::driver::Stream;
@@ -20,19 +21,23 @@ impl Engine {
             let report = self.leave_for(stream)?;
             return Ok(self.record_again(report));
         }
+        self.check_graph()?;
+        let replans = self.plan_is_due();
         let review = self.scan(buffers);
-        if self.scratch.suspects.is_empty() && self.needs_nothing(stream) {
+        if !replans && self.scratch.suspects.is_empty() && self.needs_nothing(stream) {
             self.epoch = review.epoch;
+            self.scratch.patched.clear();
+            self.list_patches();
             return Ok(self.started(stream, StepReport::default()));
         }
         let mut outcome = Outcome::Started;
         let report = self.counted(|engine| {
-            engine.leave_others(stream)?;
-            let fits = engine.examine(buffers, review);
+            engine.marks.leave_others(stream)?;
+            let fits = engine.examine(buffers, review).map(|fits| fits && !replans);
             let report = match fits {
                 Ok(true) => {
                     // Only a step may enqueue the events of earlier layouts.
-                    engine.collect();
+                    engine.marks.collect(&engine.device);
                     engine.start(stream, buffers, review)
                 }
                 Ok(false) => {
@@ -50,10 +55,10 @@ impl Engine {
 
     /// The part of a begin on `stream` that remains where nothing is done there.
     fn leave_for(&mut self, stream: Stream) -> Result<StepReport> {
-        if !self.has_others(stream) {
+        if !self.marks.has_others(stream) {
             return Ok(StepReport::default());
         }
-        self.counted(|engine| engine.leave_others(stream).map(|()| StepReport::default()))
+        self.counted(|engine| engine.marks.leave_others(stream).map(|()| StepReport::default()))
     }
 
     fn check_begin(&self, count: usize, generation: u64) -> Result<()> {
@@ -71,12 +76,8 @@ impl Engine {
 
     /// True where a step with the same buffers needs no driver call.
     fn needs_nothing(&self, stream: Stream) -> bool {
-        let copies = self.layout.as_ref().is_none_or(|layout| layout.copies_in.count != 0);
-        !copies && !self.changes_stream(stream) && self.retired.is_empty()
-    }
-
-    fn changes_stream(&self, stream: Stream) -> bool {
-        self.last.as_ref().is_some_and(|mark| mark.stream() != stream)
+        let copies_nothing = self.layout.as_ref().is_some_and(Layout::copies_nothing);
+        copies_nothing && !self.marks.is_elsewhere(stream) && !self.marks.has_retired()
     }
 
     fn record_again(&mut self, report: StepReport) -> (Outcome, StepReport) {
@@ -90,7 +91,15 @@ impl Engine {
         if let Some(layout) = &mut self.layout {
             layout.used = true;
         }
-        (Outcome::Started, StepReport { generation: self.generation, ..report })
+        let Some(planner) = &mut self.planner else {
+            return (Outcome::Started, StepReport { generation: self.generation, ..report });
+        };
+        planner.note(&self.served);
+        let (patched_commands, replan_advised) = (planner.patches().len() as u64, planner.advises());
+        (
+            Outcome::Started,
+            StepReport { generation: self.generation, patched_commands, replan_advised, ..report },
+        )
     }
 
     /// Makes the layout in force serve the buffers.
@@ -105,18 +114,18 @@ impl Engine {
         Ok(StepReport { changed_slots: review.changed, ..report })
     }
 
-    /// Points the suspects at buffers: this step's, or those served.
+    /// Points the copies of suspects at buffers: this step's, or those served. What is baked stays where it is.
     fn point(&mut self, buffer: impl Fn(usize, &Buffer) -> Buffer) {
         let Some(layout) = &mut self.layout else { return };
-        for i in self.scratch.suspects.iter().map(|i| *i as usize) {
+        for i in self.scratch.copied.iter().map(|i| *i as usize) {
             layout.point(i, &self.slots[i], &buffer(i, &self.served[i]));
         }
     }
 
     /// Looks at what the copies would write, where that changed.
     fn check_copies(&mut self) -> Result<()> {
-        let suspects = self.scratch.suspects.iter().map(|i| *i as usize);
-        self.layout.as_mut().map_or(Ok(()), |layout| layout.check_copies(suspects))
+        let copied = self.scratch.copied.iter().map(|i| *i as usize);
+        self.layout.as_mut().map_or(Ok(()), |layout| layout.check_copies(copied))
     }
 
     /// Waits, remaps, copies in. Copying comes last, since it alone cannot be taken back.
@@ -140,12 +149,10 @@ impl Engine {
     /// Waits for the last step: on the host where its windows are remapped, else on the device where this step runs
     /// on another stream.
     fn wait_before(&self, stream: Stream, remaps: bool) -> Result<bool> {
-        let waited = match &self.layout {
-            Some(layout) if remaps => self.wait_for_last(layout)?,
-            _ => false,
-        };
-        if let Some(mark) = self.last.as_ref().filter(|_| !waited && self.changes_stream(stream)) {
-            mark.wait_on(stream)?;
+        let in_use = self.layout.as_ref().is_some_and(|layout| layout.used);
+        let waited = remaps && in_use && self.marks.wait()?;
+        if !waited {
+            self.marks.wait_on(stream)?;
         }
         Ok(waited)
     }
@@ -165,16 +172,16 @@ impl Engine {
         }
     }
 
-    /// Enqueues the copies that go in.
-    fn copy_in(&self, stream: Stream) -> Result<()> {
-        let Some(layout) = self.layout.as_ref().filter(|l| l.copies_in.count != 0) else { return Ok(()) };
-        let copied = self.device.copy_vouched(stream, &layout.copies_in.slices);
-        copied.map(|_| ()).map_err(|e| layout.blame(e, |place| place.copy_in))
+    fn copy_in(&mut self, stream: Stream) -> Result<()> {
+        self.layout.as_mut().map_or(Ok(()), |layout| layout.copy_in(stream))
     }
 
     /// Notes that the layout serves these buffers.
     fn serve(&mut self, buffers: &impl Buffers, review: Review) {
         let Some(layout) = &mut self.layout else { return };
+        if let Some(planner) = &mut self.planner {
+            planner.note_moves(self.scratch.moved.iter().map(|(i, _)| *i as usize));
+        }
         for (i, block) in self.scratch.moved.drain(..) {
             layout.held[i as usize] = Some(block);
         }
@@ -182,13 +189,30 @@ impl Engine {
             self.served[i as usize] = buffers.get(i as usize);
         }
         layout.accept_copies();
+        if review.new_ids {
+            self.scratch.ids.accept();
+        }
         (self.epoch, self.unsure) = (review.epoch, false);
+        self.list_patches();
+    }
+
+    /// Lists what the caller must patch for the step that begins.
+    fn list_patches(&mut self) {
+        let (Some(planner), Some(layout)) = (&mut self.planner, &mut self.layout) else { return };
+        let mut patched = planner.start_patches();
+        for i in self.scratch.patched.drain(..) {
+            layout.places[i as usize].address = self.served[i as usize].address;
+            patched.push(i);
+        }
+        patched.sort_unstable();
+        patched.dedup();
+        patched.into_iter().for_each(|i| planner.patch(i, layout.places[i as usize].address));
     }
 
     /// Maps what a failed start remapped as it was; gives the failure to report.
     fn undo(&mut self, stream: Stream, failure: Error) -> Error {
         // A driver that copies slice by slice may have enqueued some: the shadows are in use.
-        self.mark(stream);
+        self.marks.over(&self.device, stream);
         let Some(layout) = &mut self.layout else { return failure };
         layout.used = true;
         match self.remap() {
@@ -206,8 +230,8 @@ impl Engine {
         let stream = self.in_progress()?;
         let copies = self.layout.as_ref().map_or((0, 0), |l| (l.copies_out.count, l.copies_out.bytes));
         let report = StepReport { generation: self.generation, ..StepReport::default() };
-        let report =
-            if copies.0 == 0 { report } else { self.counted(|engine| engine.copy_out(stream, report))? };
+        let launch = self.layout.as_ref().is_some_and(|layout| layout.copies_out.needs_launch());
+        let report = if launch { self.counted(|engine| engine.copy_out(stream, report))? } else { report };
         self.over(stream);
         Ok(StepReport { copied_slots: copies.0, copied_bytes: copies.1, ..report })
     }
@@ -215,14 +239,16 @@ impl Engine {
     fn copy_out(&mut self, stream: Stream, report: StepReport) -> Result<StepReport> {
         let Some(layout) = &self.layout else { return Ok(report) };
         self.refuse_capture(stream).map_err(|e| e.during(Operation::End))?;
-        let copied = self.device.copy_vouched(stream, &layout.copies_out.slices);
-        copied.map(|_| report).map_err(|e| layout.blame(e, |place| place.copy_out))
+        layout.copy_out(stream).map(|()| report)
     }
 
     /// Ends the step without copying out.
     pub(super) fn abort(&mut self) -> Result<()> {
         let stream = self.in_progress()?;
         self.over(stream);
+        if let Some(planner) = &mut self.planner {
+            planner.aborted();
+        }
         Ok(())
     }
 
@@ -236,7 +262,7 @@ impl Engine {
 
     fn over(&mut self, stream: Stream) {
         self.step = None;
-        self.mark(stream);
+        self.marks.over(&self.device, stream);
     }
 }
 

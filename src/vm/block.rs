@@ -85,6 +85,16 @@ impl Block {
         self.is_of(device.shared())
     }
 
+    /// Its size, if it is a block of `device`.
+    pub fn size_on(&self, device: &Device) -> Option<ByteSize> {
+        self.belongs_to(device).then_some(self.size)
+    }
+
+    /// The [`Device::number`] of its device.
+    pub fn device_number(&self) -> u64 {
+        self.shared.number
+    }
+
     pub(crate) fn is_of(&self, shared: &Shared) -> bool {
         std::ptr::eq(&raw const *self.shared, shared)
     }

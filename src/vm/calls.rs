@@ -1,14 +1,16 @@
 //! Every driver call of this layer, counted and timed.
 
 use crate::driver::{
-    Access, Capabilities, CopySlice, CreateOptions, Driver, NativeBlock, Ordinal, Stream, TimelineId,
+    Access, Capabilities, CopySlice, CreateOptions, Driver, DriverKind, Graph, NativeBlock, Ordinal,
+    RecordId, RouteId, RouteSlice, Stream, TimelineId, Way,
 };
 use crate::error::Result;
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How many driver calls of each kind were made, failed ones included.
@@ -177,11 +179,24 @@ pub(crate) struct Calls {
     ordinal: Ordinal,
     capabilities: Capabilities,
     totals: [AtomicU64; KINDS],
+    /// The native blocks that are to be released, each once: on the host, where a handle counts no references.
+    owned: Option<Mutex<HashSet<u64>>>,
 }
 
 impl Calls {
     pub(crate) fn new(driver: Arc<dyn Driver>, ordinal: Ordinal, capabilities: Capabilities) -> Self {
-        Self { driver, ordinal, capabilities, totals: Default::default() }
+        let owned = (driver.kind() == DriverKind::HOST).then(Mutex::default);
+        Self { driver, ordinal, capabilities, totals: Default::default(), owned }
+    }
+
+    /// Notes that a native block is ours to release; false where it is already, and a second release would be one
+    /// too many.
+    pub(crate) fn own(&self, block: NativeBlock) -> bool {
+        self.with_owned(|owned| owned.insert(block.0)).unwrap_or(true)
+    }
+
+    fn with_owned<T>(&self, look: impl FnOnce(&mut HashSet<u64>) -> T) -> Option<T> {
+        self.owned.as_ref().map(|owned| look(&mut owned.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
     pub(crate) const fn driver(&self) -> &Arc<dyn Driver> {
@@ -238,11 +253,17 @@ impl Calls {
     }
 
     pub(crate) fn create(&self, size: ByteSize, options: CreateOptions) -> Result<NativeBlock> {
-        self.counted(Count::Create, || self.driver.create(self.ordinal, size, options))
+        self.owning(self.counted(Count::Create, || self.driver.create(self.ordinal, size, options)))
     }
 
     pub(crate) fn import(&self, fd: BorrowedFd<'_>, size: ByteSize) -> Result<NativeBlock> {
-        self.counted(Count::Create, || self.driver.import(self.ordinal, fd, size))
+        self.owning(self.counted(Count::Create, || self.driver.import(self.ordinal, fd, size)))
+    }
+
+    fn owning(&self, made: Result<NativeBlock>) -> Result<NativeBlock> {
+        made.inspect(|block| {
+            self.own(*block);
+        })
     }
 
     pub(crate) fn export(&self, block: NativeBlock) -> Result<OwnedFd> {
@@ -254,7 +275,12 @@ impl Calls {
     }
 
     pub(crate) fn release(&self, block: NativeBlock) -> Result<()> {
-        self.counted(Count::Release, || self.driver.release(block))
+        // Before the release, after which the driver may give the number to another thread's block.
+        self.with_owned(|owned| owned.remove(&block.0));
+        let released = self.counted(Count::Release, || self.driver.release(block));
+        released.inspect_err(|_| {
+            self.own(block);
+        })
     }
 
     pub(crate) fn map(&self, range: DeviceRange, block: NativeBlock) -> Result<()> {
@@ -281,6 +307,32 @@ impl Calls {
         let launches = Self::timed(|| self.driver.copy(self.ordinal, stream, slices))?;
         self.add(Count::CopyLaunches, u64::from(launches));
         Ok(launches)
+    }
+
+    pub(crate) fn is_capturing(&self, stream: Stream) -> Result<bool> {
+        Self::timed(|| self.driver.is_capturing(self.ordinal, stream))
+    }
+
+    pub(crate) fn route_create(&self, way: Way, slices: &[RouteSlice]) -> Result<RouteId> {
+        Self::timed(|| self.driver.route_create(self.ordinal, way, slices))
+    }
+
+    pub(crate) fn route_destroy(&self, route: RouteId) -> Result<()> {
+        Self::timed(|| self.driver.route_destroy(route))
+    }
+
+    pub(crate) fn route_copy(&self, stream: Stream, route: RouteId, slices: &[CopySlice]) -> Result<u32> {
+        let launches = Self::timed(|| self.driver.route_copy(self.ordinal, stream, route, slices))?;
+        self.add(Count::CopyLaunches, u64::from(launches));
+        Ok(launches)
+    }
+
+    pub(crate) fn route_record(&self, stream: Stream, route: RouteId) -> Result<RecordId> {
+        Self::timed(|| self.driver.route_record(stream, route))
+    }
+
+    pub(crate) fn route_point(&self, record: RecordId, graph: Graph, slices: &[CopySlice]) -> Result<()> {
+        Self::timed(|| self.driver.route_point(record, graph, slices))
     }
 
     pub(crate) fn timeline_create(&self) -> Result<TimelineId> {

@@ -2,7 +2,7 @@
 
 use super::calls::Calls;
 use super::{Block, Reservation};
-use crate::driver::{NativeBlock, TimelineId};
+use crate::driver::{NativeBlock, RouteId, TimelineId};
 use crate::error::Result;
 use crate::units::{DevicePtr, DeviceRange};
 use std::sync::{Arc, Weak};
@@ -16,6 +16,8 @@ pub(crate) enum Leftover {
     Memory(DevicePtr),
     /// A timeline.
     Timeline(TimelineId),
+    /// A route.
+    Route(RouteId),
     /// A range, and what is still mapped in it.
     Range(DeviceRange, Vec<(DeviceRange, Arc<Block>)>),
     /// Mappings that a failed undo left in a reservation that lives.
@@ -29,6 +31,7 @@ impl Leftover {
             Self::Block(block) => calls.release(block).map_err(|e| (self, e)),
             Self::Memory(address) => calls.deallocate(address).map_err(|e| (self, e)),
             Self::Timeline(timeline) => calls.timeline_destroy(timeline).map_err(|e| (self, e)),
+            Self::Route(route) => calls.route_destroy(route).map_err(|e| (self, e)),
             Self::Range(range, mapped) => {
                 let mut failure = None;
                 let left: Vec<_> = mapped

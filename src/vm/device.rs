@@ -1,10 +1,9 @@
 //! A device and everything that is asked of it.
 
 use super::access;
-use super::calls::{self, Calls};
+use super::calls::Calls;
 use super::cleanup::{Leftover, log_failure};
 use super::copy;
-use super::entries::{self, Entries, In, PlaceEntry, RemapEntry, RetireEntry};
 use super::shared::Shared;
 use super::{Allocation, Block, CallCounts, Found, Mark, Owner, Reservation};
 use crate::driver::{
@@ -17,7 +16,6 @@ use std::any::{Any, TypeId};
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 /// One device. Everything may be called from any thread.
 ///
@@ -34,23 +32,6 @@ impl fmt::Debug for Device {
     }
 }
 
-/// What a remap did.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct RemapReport {
-    /// Its driver calls.
-    pub calls: CallCounts,
-    /// Entries that needed no driver call.
-    pub skipped: u64,
-    /// Bytes newly mapped.
-    pub mapped_bytes: ByteSize,
-    /// Bytes unmapped.
-    pub unmapped_bytes: ByteSize,
-    /// Waiting on the host for streams.
-    pub waited: Duration,
-    /// Time in driver calls, without that.
-    pub driver_time: Duration,
-}
-
 impl Device {
     /// Opens a device.
     ///
@@ -58,7 +39,7 @@ impl Device {
     /// `NoDevice`, and the driver's.
     pub fn open(driver: Arc<dyn Driver>, ordinal: Ordinal) -> Result<Arc<Self>> {
         if ordinal.0 >= driver.device_count() {
-            let hint = "the driver has fewer devices";
+            let hint = "the driver has fewer devices: gvmm_device_count says how many";
             return Err(Error::new(Kind::NoDevice, Operation::Open, hint));
         }
         let info = driver.device_info(ordinal)?;
@@ -77,6 +58,11 @@ impl Device {
     /// Its number.
     pub fn ordinal(&self) -> Ordinal {
         self.shared.calls.ordinal()
+    }
+
+    /// One of a kind in the process, and never 0.
+    pub fn number(&self) -> u64 {
+        self.shared.number
     }
 
     /// What it is.
@@ -126,13 +112,18 @@ impl Device {
     /// Takes a block that somebody else made; with `owned`, dropping it releases it.
     ///
     /// # Errors
-    /// `InvalidArgument` for handle 0, `InvalidSize`, `Unsupported`, and the driver's check.
+    /// `InvalidArgument` for handle 0 and, with `owned`, for a handle of the host driver that would be released
+    /// twice; `InvalidSize`, `Unsupported`, and the driver's check.
     pub fn adopt_block(&self, native: NativeBlock, size: ByteSize, owned: bool) -> Result<Arc<Block>> {
         if native.0 == 0 {
             return Err(Error::new(Kind::InvalidArgument, Operation::Create, "the native handle is 0"));
         }
         let granularity = self.check_size(Operation::Create, size)?;
         self.shared.calls.check_native(native, size)?;
+        if owned && !self.shared.calls.own(native) {
+            let hint = "the library owns this native handle already: adopt it as borrowed";
+            return Err(Error::new(Kind::InvalidArgument, Operation::Create, hint).of(size));
+        }
         Ok(Block::new(&self.shared, native, size, granularity, owned))
     }
 
@@ -194,69 +185,6 @@ impl Device {
         granularity
             .round_up(size)
             .ok_or(Error::new(Kind::InvalidSize, Operation::Allocate, "the size is too large").of(size))
-    }
-
-    /// Makes each place hold the block that its entry names, as one transaction over all reservations named.
-    ///
-    /// What holds the right block with the right access is skipped (an entry with no block where nothing is
-    /// mapped, too). All unmaps come before the first map; before the first unmap the host waits for the streams
-    /// in `wait_for` (none: the caller vouches that nothing uses what is unmapped). A retired mapping of the same
-    /// block at the same place comes back into use; another one in the way is waited for. Access is set once over
-    /// each contiguous changed range, or as the device's capabilities allow. Lost mappings of the reservations
-    /// named are rebuilt.
-    ///
-    /// # Errors
-    /// With the entry to blame: `InvalidArgument` (another device's reservation or block, a place named twice),
-    /// `Misaligned`, `OutOfRange`, `AlreadyMapped` (two mappings would overlap), `PartialMapping`, `Unsupported`
-    /// (a block would be mapped twice without aliasing). `StreamCapturing`. The driver's: then everything is as
-    /// before, or, where that failed too, `RangeLost`.
-    pub fn remap(&self, entries: &[RemapEntry], wait_for: &[Stream]) -> Result<RemapReport> {
-        self.remap_all(&mut &*entries, wait_for)
-    }
-
-    /// The same for entries that name one reservation, which costs less. Afterwards each entry names what was mapped at
-    /// its place before (also a mapping that was retired), so that the same call again takes it back.
-    ///
-    /// # Errors
-    /// As [`Self::remap`].
-    pub fn remap_in(
-        &self,
-        reservation: &Reservation,
-        entries: &mut [PlaceEntry],
-        wait_for: &[Stream],
-    ) -> Result<RemapReport> {
-        self.remap_all(&mut In { reservation, entries }, wait_for)
-    }
-
-    fn remap_all<'a>(&self, entries: &mut impl Entries<'a>, wait_for: &[Stream]) -> Result<RemapReport> {
-        let (before, times) = (calls::thread_counts(), calls::thread_times());
-        let done = self.shared.with_room(|| entries::remap(&self.shared, entries, wait_for))?;
-        let (after, now) = (calls::thread_counts(), calls::thread_times());
-        self.shared.collect();
-        Ok(RemapReport {
-            calls: after.minus(before),
-            skipped: done.skipped,
-            mapped_bytes: ByteSize(done.mapped),
-            unmapped_bytes: ByteSize(done.unmapped),
-            waited: now.waited.saturating_sub(times.waited),
-            driver_time: now.driver.saturating_sub(times.driver),
-        })
-    }
-
-    /// Unmaps the mappings named once the streams in `after` have passed what is enqueued on them now (one
-    /// timeline write a stream). Until then they hold their blocks and addresses; [`Self::find`] and callers no
-    /// longer see them. With no stream, they are unmapped at once.
-    ///
-    /// # Errors
-    /// With the entry to blame: `InvalidArgument`, `NotMapped`. `StreamCapturing`. Nothing has changed then.
-    pub fn retire(&self, entries: &[RetireEntry], after: &[Stream]) -> Result<()> {
-        self.shared.collect();
-        let garbage = entries::retire(&self.shared, entries, after)?;
-        drop(garbage);
-        if after.is_empty() {
-            self.shared.collect();
-        }
-        Ok(())
     }
 
     /// Drops `value` once all marks have passed: at once where they have. Marks are not recorded for it: whoever
@@ -323,7 +251,7 @@ impl Device {
     /// # Errors
     /// `InvalidStream`, and the driver's.
     pub fn is_capturing(&self, stream: Stream) -> Result<bool> {
-        self.shared.calls.driver().is_capturing(self.ordinal(), stream)
+        self.shared.calls.is_capturing(stream)
     }
 
     /// A mark behind everything that is enqueued on `stream` now; nothing is enqueued for it.

@@ -215,16 +215,32 @@ pub(crate) fn carry_out(
     plan: &Plan,
     entries: &mut impl Blocks,
 ) -> (Result<()>, Garbage) {
-    let ranged = shared.shape.ranged;
-    let mut commit = Commit { reservations, books, entries, ranged, garbage: Garbage::default() };
-    let result = match transaction::run(&shared.calls, shared.shape, places, plan) {
+    match transaction::run(&shared.calls, shared.shape, places, plan) {
         Ok(()) => {
+            let mut commit = Commit::new(shared, reservations, books, entries);
             commit.all(plan);
-            Ok(())
+            (Ok(()), commit.garbage)
         }
-        Err(failure) => Err(commit.failure(plan, &failure)),
-    };
-    (result, commit.garbage)
+        Err(failure) => {
+            let (error, garbage) = fail(shared, reservations, books, plan, &failure, entries);
+            (Err(error), garbage)
+        }
+    }
+}
+
+/// Brings the books up to date after a failure, and gives the error for the caller. The second value is to be
+/// dropped once no lock is held.
+pub(crate) fn fail(
+    shared: &Shared,
+    reservations: &[&Reservation],
+    books: &mut [MutexGuard<'_, Books>],
+    plan: &Plan,
+    failure: &Failure,
+    entries: &mut impl Blocks,
+) -> (Error, Garbage) {
+    let mut commit = Commit::new(shared, reservations, books, entries);
+    let error = commit.failure(plan, failure);
+    (error, commit.garbage)
 }
 
 /// Says what could not be undone, once no lock is held.
@@ -245,7 +261,16 @@ struct Commit<'a, 'b, E> {
     garbage: Garbage,
 }
 
-impl<E: Blocks> Commit<'_, '_, E> {
+impl<'a, 'b, E: Blocks> Commit<'a, 'b, E> {
+    fn new(
+        shared: &Shared,
+        reservations: &'a [&'a Reservation],
+        books: &'a mut [MutexGuard<'b, Books>],
+        entries: &'a mut E,
+    ) -> Self {
+        Self { reservations, books, entries, ranged: shared.shape.ranged, garbage: Garbage::default() }
+    }
+
     fn all(&mut self, plan: &Plan) {
         for &(place, offset) in &plan.forgotten {
             self.take(place, offset, None);

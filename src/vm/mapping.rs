@@ -72,6 +72,22 @@ impl Mapping {
         matches!(self.state, State::Retired { .. })
     }
 
+    /// A live mapping's place was given to another block of its size, which has `applied` as access; gives the old
+    /// block.
+    pub(crate) fn exchange(&mut self, ctx: Context<'_>, block: Arc<Block>, applied: List) -> Arc<Block> {
+        if !ctx.shared.shape.aliasing {
+            block.count_place(true);
+            self.block.count_place(false);
+        }
+        ctx.count_caller(&block, true);
+        ctx.count_caller(&self.block, false);
+        if let Some(entry) = self.entry {
+            ctx.shared.registry.replace(entry, block.cell());
+        }
+        (self.applied, self.custom) = (applied, None);
+        std::mem::replace(&mut self.block, block)
+    }
+
     fn info(&self, offset: u64) -> MappingInfo {
         MappingInfo {
             offset: ByteSize(offset),

@@ -2,7 +2,8 @@
 //!
 //! One request through the files: [`Device::remap`] takes a snapshot of the books of the reservations named
 //! (`mapping`), a pure planner turns snapshot and entries into steps (`remap`), the executor runs the steps and
-//! undoes them when one fails (`transaction`), and the books and the address table (`registry`) follow. What
+//! undoes them when one fails (`transaction`), and the books and the address table (`registry`) follow. A remap that
+//! only puts blocks in the place of others of their size goes a shorter way to the executor (`swap`). What
 //! must wait for streams waits by marks (`timeline`) in a queue (`retire`), and what could not be cleaned up is
 //! kept and tried again (`cleanup`).
 //!
@@ -22,6 +23,7 @@ mod access;
 mod allocation;
 mod block;
 pub mod calls;
+mod changes;
 mod cleanup;
 mod copy;
 mod device;
@@ -33,17 +35,21 @@ mod registry;
 mod remap;
 mod reservation;
 mod retire;
+mod route;
 mod shared;
 mod slab;
+mod swap;
 mod timeline;
 mod transaction;
 
 pub use allocation::Allocation;
 pub use block::{Block, BlockId};
 pub use calls::CallCounts;
-pub use device::{Device, RemapReport};
+pub use changes::RemapReport;
+pub use device::Device;
 pub use entries::{PlaceEntry, RemapEntry, RetireEntry};
 pub use mapping::{MappingInfo, MappingState};
 pub use registry::Found;
 pub use reservation::{Owner, Reservation};
+pub use route::Route;
 pub use timeline::Mark;

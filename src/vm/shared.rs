@@ -12,7 +12,7 @@ use crate::error::{Error, Kind, Operation, Result};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-/// A number for a block, a reservation or a retired mapping: never 0, one of a kind in the process.
+/// A number for a device, a block, a reservation or a retired mapping: never 0, one of a kind in the process.
 pub(crate) fn next_number() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
@@ -21,6 +21,8 @@ pub(crate) fn next_number() -> u64 {
 /// The state that outlives the device where blocks or reservations do.
 #[derive(Debug)]
 pub(crate) struct Shared {
+    /// One of a kind in the process.
+    pub(crate) number: u64,
     pub(crate) calls: Arc<Calls>,
     pub(crate) info: DeviceInfo,
     pub(crate) shape: Shape,
@@ -40,6 +42,7 @@ impl Shared {
     pub(crate) fn new(calls: Calls, info: DeviceInfo) -> Arc<Self> {
         let calls = Arc::new(calls);
         Arc::new(Self {
+            number: next_number(),
             shape: Shape::of(&calls),
             registry: Registry::new(info.granularity),
             clocks: Clocks::new(Arc::clone(&calls)),

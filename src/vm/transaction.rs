@@ -3,7 +3,7 @@
 
 use super::access::{List, Shape};
 use super::calls::Calls;
-use super::plan::{Action, Entry, Place, Plan, Why};
+use super::plan::{Action, Entry, Place, Plan, Step, Why};
 use crate::error::Error;
 use crate::units::{ByteSize, DeviceRange};
 
@@ -33,23 +33,36 @@ impl Failure {
 
 /// Makes all calls, or takes back those made.
 pub(crate) fn run(calls: &Calls, shape: Shape, places: &[Place], plan: &Plan) -> Result<(), Box<Failure>> {
+    let steps = plan.steps.iter().copied();
+    make(calls, steps).map_err(|(made, error)| undo(calls, shape, places, plan, made, error))
+}
+
+/// Makes the calls up to the first that fails, and says which that is.
+pub(crate) fn make(calls: &Calls, steps: impl Iterator<Item = Step>) -> Result<(), (usize, Error)> {
     let mut batch = calls.batch();
-    for (i, step) in plan.steps.iter().enumerate() {
+    for (i, step) in steps.enumerate() {
         let result = match &step.action {
             Action::Unmap { .. } => batch.unmap(step.range),
             Action::Map { native, .. } => batch.map(step.range, *native),
             Action::Access { call, .. } => batch.set_access(step.range, call),
         };
-        if let Err(mut error) = result {
-            drop(batch);
-            error.entry = step.entry.map(Entry::blame).or(error.entry);
-            let failure = Failure::new(error, i);
-            let mut undo = Undo { calls, shape, places, plan, failure };
-            undo.run();
-            return Err(Box::new(undo.failure));
-        }
+        result.map_err(|e| (i, Error { entry: step.entry.map(Entry::blame).or(e.entry), ..e }))?;
     }
     Ok(())
+}
+
+/// Takes back the calls `made`, after which came one that failed.
+pub(crate) fn undo(
+    calls: &Calls,
+    shape: Shape,
+    places: &[Place],
+    plan: &Plan,
+    made: usize,
+    error: Error,
+) -> Box<Failure> {
+    let mut undo = Undo { calls, shape, places, plan, failure: Failure::new(error, made) };
+    undo.run();
+    Box::new(undo.failure)
 }
 
 struct Undo<'a> {

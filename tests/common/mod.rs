@@ -1,16 +1,16 @@
-//! A device on the host driver with blocks whose contents can be told apart.
+//! A device with blocks whose contents can be told apart: on the host driver, or on the one that `GVMM_TEST_DRIVER`
+//! names (see `drivers.rs`).
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
+pub mod drivers;
+
 use gvmm::config::HostConfig;
-use gvmm::driver::host::HostDriver;
 use gvmm::driver::testing::{Fault, Trace};
 use gvmm::driver::{Access, CopySlice, CreateOptions, Driver, Ordinal, Stream};
 use gvmm::units::{ByteSize, DevicePtr};
 use gvmm::vm::{Block, BlockId, Device, MappingInfo, MappingState, Owner, RemapEntry, Reservation};
 use std::any::Any;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, mpsc};
 
 /// Words that the staging memory holds.
@@ -40,7 +40,7 @@ pub struct Books {
 
 /// Everything a test plays with.
 pub struct World {
-    pub host: Arc<HostDriver>,
+    pub driver: Arc<dyn Driver>,
     pub trace: Arc<Trace>,
     pub fault: Arc<Fault>,
     pub device: Arc<Device>,
@@ -52,7 +52,6 @@ pub struct World {
     pub reservations: Vec<Option<Arc<Reservation>>>,
     kept: Mutex<Vec<Box<dyn Any + Send>>>,
     staging: DevicePtr,
-    memory: File,
 }
 
 /// What is written at both ends of block `i`.
@@ -70,15 +69,14 @@ impl World {
     pub fn with_memory(off: &[&str], memory: u64) -> Self {
         let caps_off = off.iter().map(|name| (*name).to_owned()).collect();
         let config = HostConfig { devices: 2, caps_off, memory, ..HostConfig::default() };
-        let host = Arc::new(HostDriver::new(config, None).expect("a host driver"));
-        let trace = Arc::new(Trace::new(Arc::<HostDriver>::clone(&host)));
+        let driver = drivers::driver(config);
+        let trace = Arc::new(Trace::new(driver.clone()));
         let fault = Arc::new(Fault::new(Arc::<Trace>::clone(&trace)));
         let device = Device::open(Arc::<Fault>::clone(&fault), Ordinal(0)).expect("a device");
-        let stream = host.streams().create(Ordinal(0)).expect("a stream");
-        let staging = host.allocate(Ordinal(0), ByteSize(8 * STAGED as u64)).expect("staging memory");
-        let memory = File::options().read(true).write(true).open("/proc/self/mem").expect("our own memory");
+        let stream = driver.streams().create(Ordinal(0)).expect("a stream");
+        let staging = driver.allocate(Ordinal(0), ByteSize(8 * STAGED as u64)).expect("staging memory");
         let (blocks, ids, reservations, kept) = (Vec::new(), Vec::new(), Vec::new(), Mutex::default());
-        Self { host, trace, fault, device, stream, blocks, ids, reservations, kept, staging, memory }
+        Self { driver, trace, fault, device, stream, blocks, ids, reservations, kept, staging }
     }
 
     /// Blocks 0..=9 of one granule, 10 and 11 of two, all with contents; reservations 0 and 1 of 16 granules.
@@ -116,6 +114,11 @@ impl World {
             (last_word(start, block.size()), pattern(self.blocks.len())),
         ]);
         self.blocks.push(Some(block));
+    }
+
+    /// The lines of a list whose devices there are: on one device, peers are left out.
+    pub fn list(&self, lines: &[Access]) -> Vec<Access> {
+        drivers::only_there(lines, self.driver.device_count())
     }
 
     pub fn granules(&self, count: u64) -> ByteSize {
@@ -176,36 +179,40 @@ impl World {
         }
     }
 
+    /// Where the `i`-th word is staged.
+    fn staged(&self, i: usize) -> DevicePtr {
+        DevicePtr(self.staging.get() + 8 * i as u64)
+    }
+
     /// Writes words by a copy on the stream.
     fn poke(&self, words: &[(DevicePtr, u64)]) {
-        let mut slices = Vec::new();
-        for (i, (dst, word)) in words.iter().enumerate() {
-            let src = DevicePtr(self.staging.get() + 8 * i as u64);
-            self.memory.write_all_at(&word.to_ne_bytes(), src.get()).expect("written");
-            slices.push(CopySlice { dst: *dst, src, bytes: 8 });
-        }
-        self.copy(&slices);
+        let bytes: Vec<u8> = words.iter().flat_map(|(_, word)| word.to_ne_bytes()).collect();
+        self.driver.write(Ordinal(0), self.staging, &bytes).expect("written");
+        let slice = |(i, (dst, _)): (usize, &(DevicePtr, u64))| CopySlice {
+            dst: *dst,
+            src: self.staged(i),
+            bytes: 8,
+        };
+        self.copy(&words.iter().enumerate().map(slice).collect::<Vec<_>>());
     }
 
     /// Reads words by a copy on the stream.
     pub fn peek(&self, at: &[DevicePtr]) -> Vec<u64> {
         let mut words = Vec::new();
         for at in at.chunks(STAGED) {
-            let dst = |i: usize| DevicePtr(self.staging.get() + 8 * i as u64);
-            let slice = |(i, src): (usize, &DevicePtr)| CopySlice { dst: dst(i), src: *src, bytes: 8 };
+            let slice =
+                |(i, src): (usize, &DevicePtr)| CopySlice { dst: self.staged(i), src: *src, bytes: 8 };
             self.copy(&at.iter().enumerate().map(slice).collect::<Vec<_>>());
-            for i in 0..at.len() {
-                let mut word = [0; 8];
-                self.memory.read_exact_at(&mut word, dst(i).get()).expect("read");
-                words.push(u64::from_ne_bytes(word));
-            }
+            let mut bytes = vec![0; 8 * at.len()];
+            self.driver.read(Ordinal(0), self.staging, &mut bytes).expect("read");
+            words.extend(bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)));
         }
         words
     }
 
     fn copy(&self, slices: &[CopySlice]) {
-        self.host.copy(Ordinal(0), self.stream, slices).expect("enqueued");
-        self.host.streams().synchronize(self.stream).expect("copied");
+        self.driver.copy(Ordinal(0), self.stream, slices).expect("enqueued");
+        self.driver.streams().synchronize(self.stream).expect("copied");
     }
 
     /// Checks that each address that the books call live leads to its block, and that the table of addresses
@@ -241,16 +248,16 @@ impl World {
         let wait = move || {
             let _ = receiver.lock().map(|receiver| receiver.recv());
         };
-        self.host.streams().enqueue(self.stream, Arc::new(wait)).expect("enqueued");
+        self.driver.streams().enqueue(self.stream, Arc::new(wait)).expect("enqueued");
         sender
     }
 
     /// True where device 0 can read there, tried on a stream of its own.
     pub fn can_read(&self, at: DevicePtr) -> bool {
-        let streams = self.host.streams();
+        let streams = self.driver.streams();
         let stream = streams.create(Ordinal(0)).expect("a stream");
         let slice = CopySlice { dst: self.staging, src: at, bytes: 8 };
-        let copied = self.host.copy(Ordinal(0), stream, &[slice]).and_then(|_| streams.synchronize(stream));
+        let copied = self.driver.copy(Ordinal(0), stream, &[slice]).and_then(|_| streams.synchronize(stream));
         let _ = streams.destroy(stream);
         copied.is_ok()
     }
@@ -269,8 +276,8 @@ impl World {
         drop((self.kept, self.blocks, self.reservations));
         drop(self.device);
         assert_eq!(self.trace.live(), gvmm::driver::testing::Live::default(), "{what}: what lives");
-        self.host.deallocate(Ordinal(0), self.staging).expect("given back");
-        self.host.streams().destroy(self.stream).expect("ended");
+        self.driver.deallocate(Ordinal(0), self.staging).expect("given back");
+        self.driver.streams().destroy(self.stream).expect("ended");
     }
 }
 

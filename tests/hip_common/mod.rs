@@ -77,6 +77,11 @@ impl Fake {
         } else {
             compile(&path);
         }
+        Self::over(path)
+    }
+
+    /// A library that is there.
+    pub(crate) fn over(path: PathBuf) -> Self {
         Self { handle: open(&path), path }
     }
 
@@ -105,7 +110,7 @@ impl Fake {
         unsafe { function(word) }
     }
 
-    fn named(&self, function: &str, name: &str, a: u64, b: u64) -> u64 {
+    pub(crate) fn named(&self, function: &str, name: &str, a: u64, b: u64) -> u64 {
         let name = CString::new(name).expect("no zero byte");
         self.call(function, [name.as_ptr() as u64, a, b, 0]) as u64
     }
@@ -156,10 +161,15 @@ impl Fake {
         self.open(&[(quirk, false)]).expect("the fake opens")
     }
 
-    pub(crate) fn last_breach(&self) -> String {
-        let text = self.number("fake_hip_last_breach", 0) as *const c_char;
-        // SAFETY: a text of the fake's that ends in a zero byte.
+    /// What one of the library's own functions says.
+    pub(crate) fn text(&self, function: &str) -> String {
+        let text = self.number(function, 0) as *const c_char;
+        // SAFETY: a text of the library's that ends in a zero byte.
         unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    }
+
+    pub(crate) fn last_breach(&self) -> String {
+        self.text("fake_hip_last_breach")
     }
 
     pub(crate) fn breaches(&self) -> u64 {

@@ -6,7 +6,7 @@ use crate::plain::{Model, Range};
 use gvmm::driver::Ordinal;
 use gvmm::error::{Error, Kind, Operation, Result};
 use gvmm::units::DevicePtr;
-use gvmm::vm::{MappingState, RemapEntry, RetireEntry};
+use gvmm::vm::{MappingState, PlaceEntry, RemapEntry, RetireEntry};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -134,7 +134,7 @@ impl Game {
             }
             Op::SetAccess(r, at, size, list) => {
                 let r = self.pick_range(*r)?;
-                let (world, model, list) = (&self.world, &mut self.model, &lists()[*list]);
+                let (world, model, list) = (&self.world, &mut self.model, &self.world.list(&lists()[*list]));
                 let result =
                     world.reservation(r).set_access(world.granules(*at), world.granules(*size), list);
                 Some((result, model.set_access(r, *at, *size, list)))
@@ -146,6 +146,7 @@ impl Game {
                 let places: Vec<_> = places.iter().filter_map(pick).collect();
                 self.remap(&places)
             }
+            Op::Swap(r, picks) => self.swap(self.pick_range(*r)?, picks),
             Op::Retire(places) => {
                 let mut named = BTreeSet::new();
                 let pick = |(r, at): &(usize, u64)| Some((self.pick_range(*r)?, *at));
@@ -170,14 +171,58 @@ impl Game {
         }
     }
 
+    /// Retired mappings that are in the way are unmapped too.
+    fn any_retired(&self) -> bool {
+        let retired =
+            |r: &Arc<gvmm::vm::Reservation>| r.mappings().iter().any(|m| m.state == MappingState::Retired);
+        self.world.reservations.iter().flatten().any(retired)
+    }
+
+    /// Remaps in one reservation, without waiting.
+    fn swap(
+        &mut self,
+        r: usize,
+        picks: &[(usize, usize)],
+    ) -> Option<(Result<()>, std::result::Result<(), Kind>)> {
+        let there: Vec<(u64, u64)> = self.model.ranges[&r].maps.iter().map(|(at, m)| (*at, m.size)).collect();
+        let mut places = BTreeMap::new();
+        for (nth, block) in picks {
+            let (at, size) = *there.get(nth % there.len().max(1))?;
+            let fits = |b: &usize| self.world.blocks[*b].is_some() && self.model.sizes[*b] == size;
+            let fitting: Vec<usize> = (0..self.world.blocks.len()).filter(fits).collect();
+            let fitting = fitting.get(block % fitting.len().max(1)).copied();
+            places.insert(at, fitting.or_else(|| self.pick_block(*block)));
+        }
+        let places: Vec<_> = places.into_iter().map(|(at, block)| (r, at, block)).collect();
+        let (world, any_retired) = (&self.world, self.any_retired());
+        let before = world.reservation(r).mappings();
+        let entry = |&(_, at, b): &(usize, u64, Option<usize>)| PlaceEntry {
+            offset: world.granules(at),
+            block: b.map(|b| world.block(b)),
+        };
+        let mut entries: Vec<PlaceEntry> = places.iter().map(entry).collect();
+        let result = world.device.remap_in(&world.reservation(r), &mut entries, &[]);
+        let expected = self.model.remap(&places);
+        if let (Ok(report), Ok(calls)) = (&result, &expected) {
+            assert!(
+                any_retired || (report.calls.unmap, report.calls.map) == *calls,
+                "{places:?}: {report:?}"
+            );
+            for (entry, (_, _, block)) in entries.iter().zip(&places) {
+                let was = before.iter().find(|m| m.offset == entry.offset).map(|m| m.block);
+                let same = block.is_some_and(|b| Some(world.block(b).id()) == was);
+                assert!(same || entry.block.as_ref().map(|b| b.id()) == was, "{places:?}");
+            }
+        }
+        Some((result.map(|_| ()), expected.map(|_| ())))
+    }
+
     pub(crate) fn remap(
         &mut self,
         places: &[(usize, u64, Option<usize>)],
     ) -> Option<(Result<()>, std::result::Result<(), Kind>)> {
+        let any_retired = self.any_retired();
         let (world, model) = (&self.world, &mut self.model);
-        let retired =
-            |r: &Arc<gvmm::vm::Reservation>| r.mappings().iter().any(|m| m.state == MappingState::Retired);
-        let any_retired = world.reservations.iter().flatten().any(retired);
         let entries: Vec<RemapEntry> = places.iter().map(|&(r, at, b)| world.entry(r, at, b)).collect();
         let result = world.device.remap(&entries, &[world.stream]);
         let expected = model.remap(places);

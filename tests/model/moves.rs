@@ -16,6 +16,8 @@ pub(crate) enum Op {
     Map(usize, u64, usize),
     Unmap(usize, u64, u64),
     Remap(Vec<(usize, u64, Option<usize>)>),
+    /// Puts other blocks, mostly of the same size, in the place of mappings of one reservation.
+    Swap(usize, Vec<(usize, usize)>),
     Retire(Vec<(usize, u64)>),
     SetAccess(usize, u64, u64, usize),
     Collect,
@@ -34,6 +36,8 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         4 => (0..100_usize, at.clone(), 0..100_usize).prop_map(|(r, at, b)| Op::Map(r, at, b)),
         2 => (0..100_usize, at.clone(), 1..5_u64).prop_map(|(r, at, n)| Op::Unmap(r, at, n)),
         10 => prop::collection::vec(place, 1..7).prop_map(Op::Remap),
+        8 => (0..100_usize, prop::collection::vec((0..ROOM as usize, 0..100_usize), 1..5))
+            .prop_map(|(r, picks)| Op::Swap(r, picks)),
         4 => prop::collection::vec((0..100_usize, at.clone()), 1..3).prop_map(Op::Retire),
         3 => (0..100_usize, at, prop_oneof![Just(ROOM), 1..4_u64], 0..4_usize)
             .prop_map(|(r, at, n, list)| Op::SetAccess(r, if n == ROOM { 0 } else { at }, n, list)),

@@ -1,6 +1,6 @@
 //! Eight threads on one device.
 
-use crate::common::World;
+use crate::common::{World, drivers};
 use gvmm::error::Kind;
 use gvmm::units::{ByteSize, DevicePtr};
 use gvmm::vm::{Device, Owner, RetireEntry};
@@ -77,7 +77,7 @@ fn search(device: &Device, world: &World, stop: &AtomicBool) {
 
 #[test]
 fn eight_threads_on_one_device() {
-    for off in [&[][..], &["aliasing"], &["range_access", "joined_access"]] {
+    for off in drivers::shapes(&[&[], &["aliasing"], &["range_access", "joined_access"]]) {
         let world = World::new(off);
         for (i, block) in world.blocks.iter().flatten().enumerate() {
             block.set_tag(i as u64 + 1);

@@ -2,7 +2,8 @@
 //! results, at the addresses that were there when it was recorded.
 
 use super::gpu::{Gpu, NONE, Work};
-use crate::executor::{GpuTime, Measured, StepCost, Tally, in_step, slots};
+use crate::copies::Copies;
+use crate::executor::{GpuTime, Measured, Run, StepCost, Tally, run_all, slots};
 use crate::failure::{Context, Failure};
 use crate::pattern::Seed;
 use crate::pool::{Pool, StepBuffers};
@@ -22,35 +23,20 @@ pub(crate) fn run(
     trace: &Trace,
     threshold: Threshold,
     access: &[Access],
+    copies: Copies,
     progress: impl Fn(),
 ) -> std::result::Result<Measured, Failure> {
-    let options = Options { threshold, free: None, access: access.to_vec() };
-    let count = trace.slots.len();
-    let mut executor = Executor {
-        trace,
-        binding: Binding::new(device, slots(trace), options).during("binding")?,
-        commands: None,
-        stream: CommandStream::new(device).during("stream")?,
-        pool: Pool::new(device, access),
-        gpu: Gpu::new(device.ordinal(), 3 * count, 2 * count).during("kernels")?,
-        generation: 0,
-        moving: true,
-        tally: Tally::default(),
-    };
-    let mut steps = Vec::new();
-    for step in 0..trace.steps.len() {
-        steps.push(executor.run_step(step).map_err(|error| in_step(trace, step, error))?);
-        progress();
-    }
-    let info = executor.binding.info().during("binding")?;
-    Ok(Measured { info, steps, tally: executor.tally })
+    run_all(Executor::new(device, trace, threshold, access)?.with(copies), trace, progress)
 }
 
 /// The fields' order is the order in which they go: streams outlive bindings, and memory outlives streams.
-struct Executor<'a> {
+pub(crate) struct Executor<'a> {
     trace: &'a Trace,
     binding: Binding,
+    copies: Copies,
     commands: Option<CommandBuffer>,
+    /// The same without copies, where `commands` has some.
+    bare: Option<CommandBuffer>,
     stream: CommandStream,
     pool: Pool,
     gpu: Gpu,
@@ -69,32 +55,33 @@ enum Of {
     After = 2,
 }
 
-impl Executor<'_> {
-    fn run_step(&mut self, step: usize) -> Result<StepCost> {
-        let buffers = self.pool.of_step(self.trace, step)?;
-        self.fill_inputs(step, &buffers)?;
-        let stream = self.stream.id();
-        if !self.moving {
-            self.gpu.spin(stream)?;
-        }
-        self.gpu.start(stream)?;
-        let started = Instant::now();
-        let begun = self.begin(&buffers)?;
-        let mut time = started.elapsed();
-        if let Err(error) = self.launch() {
-            self.binding.abort()?;
-            return Err(error);
-        }
-        let launched = Instant::now();
-        let ended = self.binding.end()?;
-        time += launched.elapsed();
-        self.gpu.stop(stream)?;
-        self.stream.synchronize()?;
-        let whole_us = self.gpu.elapsed_us()?;
-        self.check(step, &buffers)?;
-        self.moving = begun.remapped_slots > 0;
-        let gpu = Some(self.bare(whole_us)?);
-        Ok(StepCost { begun, ended, time, gpu })
+impl<'a> Executor<'a> {
+    pub(crate) fn new(
+        device: &Arc<Device>,
+        trace: &'a Trace,
+        threshold: Threshold,
+        access: &[Access],
+    ) -> std::result::Result<Self, Failure> {
+        let options = Options { threshold, free: None, access: access.to_vec() };
+        let count = trace.slots.len();
+        Ok(Self {
+            trace,
+            binding: Binding::new(device, slots(trace), options).during("binding")?,
+            copies: Copies::default(),
+            commands: None,
+            bare: None,
+            stream: CommandStream::new(device).during("stream")?,
+            pool: Pool::new(device, access),
+            gpu: Gpu::new(device.ordinal(), 3 * count, 2 * count).during("kernels")?,
+            generation: 0,
+            moving: true,
+            tally: Tally::default(),
+        })
+    }
+
+    /// The same, with the steps' copies made there.
+    pub(crate) fn with(self, copies: Copies) -> Self {
+        Self { copies, ..self }
     }
 
     /// The graph alone, beside `whole_us` with begin and end around it. What it writes was written before.
@@ -102,8 +89,9 @@ impl Executor<'_> {
         let stream = self.stream.id();
         self.gpu.spin(stream)?;
         self.gpu.start(stream)?;
+        let commands = self.bare.as_ref().or(self.commands.as_ref());
         let started = Instant::now();
-        self.launch()?;
+        commands.map_or(Ok(()), |commands| commands.launch(&self.stream))?;
         let graph_host = started.elapsed();
         self.gpu.stop(stream)?;
         self.stream.synchronize()?;
@@ -159,7 +147,11 @@ impl Executor<'_> {
                 Work { check, write, ..self.work(i, addresses[i], i) }
             })
             .collect();
-        self.commands = Some(self.stream.capture(|stream| self.gpu.launch(stream, &work))?);
+        let enqueue = |stream| self.gpu.launch(stream, &work);
+        if self.copies == Copies::Graph {
+            self.bare = Some(self.stream.capture(enqueue)?);
+        }
+        self.commands = Some(self.copies.capture(&self.binding, self.generation, &self.stream, enqueue)?);
         Ok(())
     }
 
@@ -180,5 +172,39 @@ impl Executor<'_> {
             self.tally.add(step, &slot.name, wrong[i] == 0, wrong[count + i] == 0);
         }
         Ok(())
+    }
+}
+
+impl Run for Executor<'_> {
+    fn run_step(&mut self, step: usize) -> Result<StepCost> {
+        let buffers = self.pool.of_step(self.trace, step)?;
+        self.fill_inputs(step, &buffers)?;
+        let stream = self.stream.id();
+        if !self.moving {
+            self.gpu.spin(stream)?;
+        }
+        self.gpu.start(stream)?;
+        let started = Instant::now();
+        let begun = self.begin(&buffers)?;
+        let mut time = started.elapsed();
+        if let Err(error) = self.launch() {
+            self.binding.abort()?;
+            return Err(error);
+        }
+        let launched = Instant::now();
+        let ended = self.binding.end()?;
+        time += launched.elapsed();
+        self.gpu.stop(stream)?;
+        self.stream.synchronize()?;
+        let whole_us = self.gpu.elapsed_us()?;
+        self.check(step, &buffers)?;
+        self.moving = begun.remapped_slots > 0;
+        let gpu = Some(self.bare(whole_us)?);
+        Ok(StepCost { begun, ended, time, gpu })
+    }
+
+    fn finish(self: Box<Self>, steps: Vec<StepCost>) -> Result<Measured> {
+        let info = self.binding.info()?;
+        Ok(Measured { info, steps, tally: self.tally })
     }
 }

@@ -1,6 +1,7 @@
 //! The kernels of `step.cu` with their memory, and a clock on the GPU.
+#![allow(unsafe_code, reason = "reads the driver's list of nodes")]
 
-use super::api::Api;
+use super::api::{Api, KernelNode};
 use gvmm::driver::{Ordinal, Stream};
 use gvmm::error::{Error, Kind, Operation, Result};
 use std::ffi::{CStr, c_void};
@@ -127,13 +128,42 @@ impl Gpu {
     /// Enqueues, or captures, the work on all slots.
     pub(super) fn launch(&self, stream: Stream, work: &[Work]) -> Result<()> {
         for part in work.chunks(SLOTS) {
-            let mut table = [IDLE; SLOTS];
-            table[..part.len()].copy_from_slice(part);
-            let parameters: [*const c_void; 3] =
-                [table.as_ptr().cast(), (&raw const self.seeds).cast(), (&raw const self.counters).cast()];
-            self.kernel(self.step, part.len() as u32, THREADS, stream, &parameters)?;
+            let blocks = part.len() as u32;
+            self.with_parameters(part, |step, parameters| {
+                self.kernel(step, blocks, THREADS, stream, parameters)
+            })?;
         }
         Ok(())
+    }
+
+    /// Gives the kernel for work on up to 16 slots, with its parameters, to `call`.
+    fn with_parameters<T>(&self, work: &[Work], call: impl FnOnce(u64, &[*const c_void]) -> T) -> T {
+        let mut table = [IDLE; SLOTS];
+        table.iter_mut().zip(work).for_each(|(place, work)| *place = *work);
+        let parameters: [*const c_void; 3] =
+            [table.as_ptr().cast(), (&raw const self.seeds).cast(), (&raw const self.counters).cast()];
+        call(self.step, &parameters)
+    }
+
+    /// Gives a kernel node of an executable graph other work: one slot's.
+    pub(super) fn patch(&self, exec: u64, node: u64, work: Work) -> Result<()> {
+        self.with_parameters(&[work], |function, parameters| {
+            let (block, none) = ([THREADS, 1, 1], std::ptr::null());
+            let parameters = parameters.as_ptr();
+            let node_of = KernelNode { function, grid: [1; 3], block, shared: 0, parameters, extra: none };
+            self.api.patch_kernel(exec, node, &raw const node_of)
+        })
+    }
+
+    /// The node of what was captured last.
+    pub(super) fn newest_node(&self, stream: Stream) -> Result<u64> {
+        let (mut status, mut id, mut graph, mut nodes, mut count) = (0, 0, 0, std::ptr::null::<u64>(), 0);
+        self.api.capture_info(stream.0, &mut status, &mut id, &mut graph, &mut nodes, &mut count)?;
+        if nodes.is_null() || count != 1 {
+            return Err(Error::new(Kind::Internal, Operation::Capture, "not one node is the newest"));
+        }
+        // SAFETY: the driver's list has `count` nodes, which is one, until the next call about this stream.
+        Ok(unsafe { nodes.read() })
     }
 
     /// Keeps the stream busy for a while.

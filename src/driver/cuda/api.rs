@@ -5,8 +5,11 @@
 #![allow(unsafe_code, reason = "calls through the addresses that dlsym gave")]
 
 use crate::driver::library::{Library, Places, intern};
+use crate::driver::lines::HostFn;
+use crate::driver::structs::{AccessDesc, AllocationProp, Location};
+use crate::driver::table::table;
 use crate::error::{Error, Kind, Operation};
-use std::ffi::{CStr, c_void};
+use std::ffi::{c_char, c_void};
 
 const _: () = assert!(size_of::<usize>() == size_of::<u64>(), "handles are 64-bit pointers");
 
@@ -39,122 +42,22 @@ pub(super) mod Attribute {
     pub(in super::super) const STREAM_VALUES_64: i32 = 122;
 }
 
-/// `CUmemLocation`.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+/// `CUDA_KERNEL_NODE_PARAMS`, the first version.
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct Location {
-    /// 1 for a device.
-    pub(super) kind: i32,
-    /// The device's ordinal.
-    pub(super) id: i32,
+pub(super) struct KernelNode {
+    pub(super) function: u64,
+    pub(super) grid: [u32; 3],
+    pub(super) block: [u32; 3],
+    pub(super) shared: u32,
+    pub(super) parameters: *const *const c_void,
+    pub(super) extra: *const *const c_void,
 }
 
-/// `CUmemAccessDesc`.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-#[repr(C)]
-pub(super) struct AccessDesc {
-    pub(super) location: Location,
-    /// 0, 1 or 3.
-    pub(super) flags: i32,
-}
-
-/// `CUmemAllocationProp`.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-#[repr(C)]
-pub(super) struct AllocationProp {
-    /// 1 for pinned.
-    pub(super) kind: i32,
-    /// Handle types that it may be exported as: 0 none, 1 a file descriptor.
-    pub(super) handle_types: i32,
-    pub(super) location: Location,
-    /// Windows only.
-    pub(super) meta_data: u64,
-    pub(super) compression: u8,
-    pub(super) rdma: u8,
-    pub(super) usage: u16,
-    pub(super) reserved: [u8; 4],
-}
-
-impl AllocationProp {
-    /// Pinned memory of `device`, exportable as a file descriptor and open to others on the bus or not.
-    pub(super) fn pinned(device: i32, exportable: bool, rdma: bool) -> Self {
-        let (handle_types, rdma) = (if exportable { POSIX_FD } else { 0 }, u8::from(rdma));
-        let location = Location { kind: ON_DEVICE, id: device };
-        Self { kind: PINNED, handle_types, location, rdma, ..Self::default() }
-    }
-}
-
-/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
-pub(super) const POSIX_FD: i32 = 1;
-/// `CU_MEM_LOCATION_TYPE_DEVICE`.
-pub(super) const ON_DEVICE: i32 = 1;
-/// `CU_MEM_ALLOCATION_TYPE_PINNED`.
-pub(super) const PINNED: i32 = 1;
-
-const _: () = {
-    assert!(size_of::<Location>() == 8 && size_of::<AccessDesc>() == 12);
-    assert!(std::mem::offset_of!(AccessDesc, flags) == 8);
-    assert!(size_of::<AllocationProp>() == 32 && align_of::<AllocationProp>() == 8);
-    assert!(std::mem::offset_of!(AllocationProp, location) == 8);
-    assert!(std::mem::offset_of!(AllocationProp, meta_data) == 16);
-    assert!(std::mem::offset_of!(AllocationProp, rdma) == 25);
-};
-
-/// A function that a stream calls.
-pub(super) type HostFn = unsafe extern "C" fn(data: u64);
-
-/// Writes the table: a field for each symbol, and a method of the same name that calls it.
-macro_rules! table {
-    (required { $($name:ident = $symbol:literal ($($arg:ident: $type:ty),*);)* }
-     optional { $($oname:ident = $osymbol:literal ($($oarg:ident: $otype:ty),*);)* }) => {
-        /// The table of functions.
-        #[derive(Debug)]
-        pub(super) struct Api {
-            library: Library,
-            $($name: unsafe extern "C" fn($($type),*) -> Status,)*
-            $($oname: Option<unsafe extern "C" fn($($otype),*) -> Status>,)*
-        }
-
-        impl Api {
-            /// Looks every symbol up. A required one that is missing makes the library useless: its name is given.
-            pub(super) fn load(library: Library) -> Result<Self, &'static CStr> {
-                Ok(Self {
-                    $($name: {
-                        let address = library.symbol($symbol).ok_or($symbol)?;
-                        // SAFETY: the symbol has the signature that cuda.h gives it, which the table repeats.
-                        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> Status>(address.as_ptr()) }
-                    },)*
-                    $($oname: library.symbol($osymbol).map(|address| {
-                        // SAFETY: as above.
-                        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($otype),*) -> Status>(address.as_ptr()) }
-                    }),)*
-                    library,
-                })
-            }
-
-            $(
-                #[expect(clippy::too_many_arguments, clippy::allow_attributes, reason = "the driver's signature")]
-                #[allow(unfulfilled_lint_expectations, reason = "most have few")]
-                pub(super) fn $name(&self, $($arg: $type),*) -> Status {
-                    // SAFETY: references are valid for the call, and handles are those that the driver gave (the
-                    // books of this driver establish that) or streams, for which the caller vouches.
-                    unsafe { (self.$name)($($arg),*) }
-                }
-            )*
-            $(
-                pub(super) fn $oname(&self, $($oarg: $otype),*) -> Status {
-                    match self.$oname {
-                        // SAFETY: as for the required ones.
-                        Some(function) => unsafe { function($($oarg),*) },
-                        None => NOT_FOUND,
-                    }
-                }
-            )*
-        }
-    };
-}
+const _: () = assert!(size_of::<KernelNode>() == 56 && std::mem::offset_of!(KernelNode, parameters) == 40);
 
 table! {
+    answers Status; missing NOT_FOUND;
     required {
         init = c"cuInit" (flags: u32);
         driver_version = c"cuDriverGetVersion" (version: &mut i32);
@@ -190,6 +93,7 @@ table! {
         copy_to_host = c"cuMemcpyDtoH_v2" (dst: *mut u8, src: u64, bytes: u64);
         copy_from_host = c"cuMemcpyHtoD_v2" (dst: u64, src: *const u8, bytes: u64);
         copy_async = c"cuMemcpyAsync" (dst: u64, src: u64, bytes: u64, stream: u64);
+        upload_async = c"cuMemcpyHtoDAsync_v2" (dst: u64, src: *const u64, bytes: u64, stream: u64);
         stream_create = c"cuStreamCreate" (stream: &mut u64, flags: u32);
         stream_destroy = c"cuStreamDestroy_v2" (stream: u64);
         stream_synchronize = c"cuStreamSynchronize" (stream: u64);
@@ -205,7 +109,7 @@ table! {
         event_query = c"cuEventQuery" (event: u64);
         event_destroy = c"cuEventDestroy_v2" (event: u64);
         module_load = c"cuModuleLoadData" (module: &mut u64, image: *const u8);
-        module_function = c"cuModuleGetFunction" (function: &mut u64, module: u64, name: *const std::ffi::c_char);
+        module_function = c"cuModuleGetFunction" (function: &mut u64, module: u64, name: *const c_char);
         module_unload = c"cuModuleUnload" (module: u64);
         launch_kernel = c"cuLaunchKernel" (function: u64, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32,
             shared: u32, stream: u64, parameters: *const *const c_void, extra: *const *const c_void);
@@ -215,11 +119,15 @@ table! {
         graph_destroy = c"cuGraphDestroy" (graph: u64);
     }
     optional {
-        error_name = c"cuGetErrorName" (status: Status, name: &mut *const std::ffi::c_char);
+        error_name = c"cuGetErrorName" (status: Status, name: &mut *const c_char);
+        primary_state = c"cuDevicePrimaryCtxGetState" (device: i32, flags: &mut u32, active: &mut i32);
         access_get = c"cuMemGetAccess" (flags: &mut u64, location: &Location, address: u64);
         context_id = c"cuCtxGetId" (context: u64, id: &mut u64);
         stream_write_value = c"cuStreamWriteValue64_v2" (stream: u64, address: u64, value: u64, flags: u32);
         stream_wait_value = c"cuStreamWaitValue64_v2" (stream: u64, address: u64, value: u64, flags: u32);
+        capture_info = c"cuStreamGetCaptureInfo_v2" (stream: u64, status: &mut i32, id: &mut u64, graph: &mut u64,
+            nodes: &mut *const u64, count: &mut u64);
+        graph_exec_kernel = c"cuGraphExecKernelNodeSetParams" (exec: u64, node: u64, params: &KernelNode);
         graph_instantiate_flags = c"cuGraphInstantiateWithFlags" (exec: &mut u64, graph: u64, flags: u64);
         graph_instantiate_old = c"cuGraphInstantiate_v2" (exec: &mut u64, graph: u64, node: *mut u64, log: *mut u8, capacity: u64);
     }
@@ -255,6 +163,11 @@ impl Api {
     /// True where contexts have ids that are never used again.
     pub(super) fn has_context_ids(&self) -> bool {
         self.context_id.is_some()
+    }
+
+    /// True where a kernel of a graph can be given other parameters.
+    pub(super) fn has_graph_updates(&self) -> bool {
+        self.capture_info.is_some() && self.graph_exec_kernel.is_some()
     }
 
     /// The file that was opened.

@@ -3,8 +3,8 @@
 use super::api::{Api, NO_TIMING, NOT_READY, SUCCESS};
 use super::copy::Kernels;
 use super::device::{Device, PLAIN};
-use super::stream::refuse_inside;
 use crate::driver::library::intern;
+use crate::driver::lines::{about_streams, refuse_inside};
 use crate::driver::quirks::{self, Care, Subject};
 use crate::driver::{DriverKind, Ordinal, Stream};
 use crate::error::{Error, Kind, Operation, Result};
@@ -17,6 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(super) const RELAXED: i32 = 2;
 /// The streams that belong to whichever context is current: NULL, `CU_STREAM_LEGACY`, `CU_STREAM_PER_THREAD`.
 const LAST_SPECIAL_STREAM: u64 = 2;
+/// `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
+const DESTROYED: i32 = 709;
 /// `CU_STREAM_NON_BLOCKING`.
 pub(super) const NON_BLOCKING: u32 = 1;
 
@@ -25,12 +27,21 @@ pub(super) const NON_BLOCKING: u32 = 1;
 pub(super) struct Context {
     /// `CUcontext`.
     pub(super) handle: u64,
+    /// What the driver calls it and nothing else ever; 0 where it does not say.
+    id: u64,
     pub(super) device: Ordinal,
     /// The copy kernels, or none where their text could not be loaded.
     pub(super) kernels: Option<Kernels>,
     /// A stream with nothing on it and an event, to ask whether the context still works.
     watch: u64,
     beat: u64,
+}
+
+/// A context is itself alone: its handle may come back for another.
+impl PartialEq for Context {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
 }
 
 /// The table of functions, the devices and the contexts.
@@ -75,7 +86,13 @@ impl Core {
     }
 
     pub(super) fn device(&self, device: Ordinal, operation: Operation) -> Result<&Device> {
-        let missing = || Error::new(Kind::NoDevice, operation, "no device of that number");
+        let missing = || {
+            Error::new(
+                Kind::NoDevice,
+                operation,
+                "no device of that number: gvmm_device_count says how many there are",
+            )
+        };
         self.devices.get(device.0 as usize).ok_or_else(missing)
     }
 
@@ -87,18 +104,37 @@ impl Core {
     /// The device's primary context, retained on first use and kept until the driver is dropped.
     pub(super) fn primary(&self, device: Ordinal, operation: Operation) -> Result<&Arc<Context>> {
         let device = self.device(device, operation)?;
+        if let Some(context) = device.primary.get() {
+            return self.check_alive(device, context, operation).map(|()| context);
+        }
         device.primary.get_or_try_init(|| {
             let mut handle = 0;
             self.api.check(self.api.primary_retain(&mut handle, device.handle), operation)?;
             self.furnish(handle, device, operation).inspect_err(|_| {
-                self.log("release the primary context", self.api.primary_release(device.handle));
+                self.log_status("release the primary context", self.api.primary_release(device.handle));
             })
         })
+    }
+
+    /// An error where somebody has reset the device's primary context: what we have there is gone, and the driver
+    /// crashes over handles of it (seen with 580.159).
+    fn check_alive(&self, device: &Device, context: &Context, operation: Operation) -> Result<()> {
+        let (mut flags, mut active, mut id) = (0, 1, context.id);
+        let known = self.api.primary_state(device.handle, &mut flags, &mut active) == SUCCESS;
+        let gone = known && active == 0;
+        // Somebody may have made it anew since.
+        let other = !gone && context.id != 0 && self.api.context_id(context.handle, &mut id) == SUCCESS;
+        if gone || other && id != context.id { Err(self.api.error(DESTROYED, operation)) } else { Ok(()) }
     }
 
     /// Makes `context` current until the guard is dropped; nothing is pushed where it is current already.
     pub(super) fn enter(&self, context: u64, operation: Operation) -> Result<Entered<'_>> {
         refuse_inside(operation)?;
+        let known =
+            self.devices.iter().find_map(|d| d.primary.get().filter(|c| c.handle == context).map(|c| (d, c)));
+        if let Some((device, context)) = known {
+            self.check_alive(device, context, operation)?;
+        }
         let mut current = 0;
         self.api.check(self.api.context_current(&mut current), operation)?;
         let pushed = current != context;
@@ -155,7 +191,7 @@ impl Core {
     }
 
     /// An error where the context no longer works. Makes no call that could wait for running work.
-    pub(super) fn check_health(&self, context: &Context) -> Result<()> {
+    pub(super) fn check_context(&self, context: &Context) -> Result<()> {
         let _entered = self.enter(context.handle, Operation::Timeline)?;
         // An idle stream may have nothing to tell; one that is given something to do has.
         let asked = [
@@ -169,13 +205,17 @@ impl Core {
         }
     }
 
-    /// The contexts of ours that exist by now.
-    pub(super) fn primaries(&self) -> impl Iterator<Item = &Arc<Context>> {
-        self.devices.iter().filter_map(|d| d.primary.get())
+    /// Writes words to device memory of `context` and waits until they are there. Nothing else is waited for.
+    pub(super) fn upload(&self, context: &Context, to: u64, words: &[u64]) -> Result<()> {
+        let _entered = self.enter(context.handle, Operation::Copy)?;
+        let bytes = size_of_val(words) as u64;
+        let status = self.api.upload_async(to, words.as_ptr(), bytes, context.watch);
+        self.api.check(status, Operation::Copy)?;
+        self.api.check(self.api.stream_synchronize(context.watch), Operation::Copy)
     }
 
     /// Logs a failed clean-up.
-    pub(super) fn log(&self, what: &str, status: i32) {
+    pub(super) fn log_status(&self, what: &str, status: i32) {
         log_failure(&self.api, what, status);
     }
 
@@ -229,10 +269,14 @@ impl Core {
         let (mut watch, mut beat) = (0, 0);
         self.api.check(self.api.stream_create(&mut watch, NON_BLOCKING), operation)?;
         self.api.check(self.api.event_create(&mut beat, NO_TIMING), operation).inspect_err(|_| {
-            self.log("destroy a stream", self.api.stream_destroy(watch));
+            self.log_status("destroy a stream", self.api.stream_destroy(watch));
         })?;
         let kernels = Kernels::load(&self.api, device.care);
-        Ok(Arc::new(Context { handle, device: device.ordinal, kernels, watch, beat }))
+        let mut id = 0;
+        if self.api.has_context_ids() {
+            self.api.check(self.api.context_id(handle, &mut id), operation)?;
+        }
+        Ok(Arc::new(Context { handle, id, device: device.ordinal, kernels, watch, beat }))
     }
 }
 
@@ -243,12 +287,12 @@ impl Drop for Core {
             let Some(context) = device.primary.get() else { continue };
             if let Ok(_entered) = self.enter(context.handle, Operation::Destroy) {
                 if let Some(kernels) = &context.kernels {
-                    self.log("unload the copy kernels", self.api.module_unload(kernels.module));
+                    self.log_status("unload the copy kernels", self.api.module_unload(kernels.module));
                 }
-                self.log("destroy an event", self.api.event_destroy(context.beat));
-                self.log("destroy a stream", self.api.stream_destroy(context.watch));
+                self.log_status("destroy an event", self.api.event_destroy(context.beat));
+                self.log_status("destroy a stream", self.api.stream_destroy(context.watch));
             }
-            self.log("release the primary context", self.api.primary_release(device.handle));
+            self.log_status("release the primary context", self.api.primary_release(device.handle));
         }
     }
 }
@@ -270,13 +314,5 @@ fn log_failure(api: &Api, what: &str, status: i32) {
     // 4: the process ends, and the driver has cleaned up already.
     if status != SUCCESS && status != 4 {
         log::warn!("could not {what}: {}", api.error(status, Operation::Destroy));
-    }
-}
-
-/// A bad handle of a stream is a bad stream, also where the call is about something else.
-const fn about_streams(operation: Operation) -> Operation {
-    match operation {
-        Operation::Copy | Operation::Timeline | Operation::Capture | Operation::Launch => operation,
-        _ => Operation::Stream,
     }
 }

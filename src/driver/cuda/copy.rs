@@ -27,8 +27,27 @@ const NEW_ENTRIES: &[(u32, &CStr)] = &[
     (1364, c"gvmm_copy_1364"),
 ];
 
+/// Those for routes, by how many far ends they take.
+const OLD_ROUTES: &[(u32, &CStr)] = &[
+    (64, c"gvmm_route_64"),
+    (128, c"gvmm_route_128"),
+    (256, c"gvmm_route_256"),
+    (384, c"gvmm_route_384"),
+    (508, c"gvmm_route_508"),
+];
+const NEW_ROUTES: &[(u32, &CStr)] = &[
+    (64, c"gvmm_route_64"),
+    (128, c"gvmm_route_128"),
+    (256, c"gvmm_route_256"),
+    (384, c"gvmm_route_384"),
+    (508, c"gvmm_route_508"),
+    (1024, c"gvmm_route_1024"),
+    (2048, c"gvmm_route_2048"),
+    (4092, c"gvmm_route_4092"),
+];
+
 /// A slice at least that large, with no other, goes to the driver's own copy, which knows the device's engines.
-const LONE: u64 = 4 << 20;
+pub(super) const LONE: u64 = 4 << 20;
 
 const fn text(text: &str) -> &CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {
@@ -37,6 +56,8 @@ const fn text(text: &str) -> &CStr {
     }
 }
 
+type Names = &'static [(u32, &'static CStr)];
+
 /// The kernels, loaded into one context.
 #[derive(Debug)]
 pub(super) struct Kernels {
@@ -44,36 +65,40 @@ pub(super) struct Kernels {
     pub(super) module: u64,
     /// `CUfunction`s by the slices that their table holds, smallest first; never empty.
     entries: Vec<(u32, u64)>,
+    /// The same for routes, by their far ends.
+    routes: Vec<(u32, u64)>,
 }
 
 impl Kernels {
     /// Loads the better text that the driver takes into the current context, or none.
     pub(super) fn load(api: &Api, care: Care) -> Option<Self> {
-        let newer = (!care.has(Care::SMALL_PARAMETERS)).then(|| Self::load_text(api, NEW, NEW_ENTRIES));
-        let loaded = newer.flatten().or_else(|| Self::load_text(api, OLD, OLD_ENTRIES));
+        if care.has(Care::NO_KERNELS) {
+            return None;
+        }
+        let newer =
+            (!care.has(Care::SMALL_PARAMETERS)).then(|| Self::load_text(api, NEW, NEW_ENTRIES, NEW_ROUTES));
+        let loaded = newer.flatten().or_else(|| Self::load_text(api, OLD, OLD_ENTRIES, OLD_ROUTES));
         if loaded.is_none() {
             log::warn!("the copy kernel could not be loaded: slices are copied one by one");
         }
         loaded
     }
 
-    fn load_text(api: &Api, text: &CStr, names: &[(u32, &CStr)]) -> Option<Self> {
+    fn load_text(api: &Api, text: &CStr, tables: Names, routes: Names) -> Option<Self> {
         let mut module = 0;
         let status = api.module_load(&mut module, text.as_ptr().cast());
         if status != SUCCESS {
             log::info!("a copy kernel's text is refused: {}", api.error(status, Operation::Open));
             return None;
         }
-        let mut entries = Vec::with_capacity(names.len());
-        for (capacity, name) in names {
-            let mut function = 0;
-            if api.module_function(&mut function, module, name.as_ptr()) != SUCCESS {
-                api.module_unload(module);
-                return None;
-            }
-            entries.push((*capacity, function));
+        let find = |names: Names| names.iter().map(|(n, name)| Some((*n, function(api, module, name)?)));
+        let found = find(tables).collect::<Option<_>>();
+        let found = found.zip(find(routes).collect::<Option<_>>());
+        if found.is_none() {
+            api.module_unload(module);
         }
-        Some(Self { module, entries })
+        let (entries, routes) = found?;
+        Some(Self { module, entries, routes })
     }
 
     /// The most slices of one launch.
@@ -83,9 +108,28 @@ impl Kernels {
 
     /// The smallest table that holds `count` slices: its capacity and its function.
     fn entry(&self, count: usize) -> Option<(usize, u64)> {
-        let fits = |(capacity, _): &&(u32, u64)| *capacity as usize >= count;
-        self.entries.iter().find(fits).map(|(capacity, function)| (*capacity as usize, *function))
+        smallest(&self.entries, count)
     }
+
+    /// The most far ends of one launch of a route.
+    pub(super) fn most_of_route(&self) -> usize {
+        self.routes.last().map_or(1, |(capacity, _)| *capacity as usize)
+    }
+
+    /// The kernel of a route for `count` far ends at least: their number and its function.
+    pub(super) fn of_route(&self, count: usize) -> Option<(usize, u64)> {
+        smallest(&self.routes, count)
+    }
+}
+
+fn function(api: &Api, module: u64, name: &CStr) -> Option<u64> {
+    let mut function = 0;
+    (api.module_function(&mut function, module, name.as_ptr()) == SUCCESS).then_some(function)
+}
+
+fn smallest(entries: &[(u32, u64)], count: usize) -> Option<(usize, u64)> {
+    let fits = |(capacity, _): &&(u32, u64)| *capacity as usize >= count;
+    entries.iter().find(fits).map(|(capacity, function)| (*capacity as usize, *function))
 }
 
 impl Core {
@@ -139,7 +183,19 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::tiles::{HEADER, SLICE};
+    use crate::driver::tiles::{HEADER, ROUTE_HEADER, SLICE};
+
+    #[test]
+    fn a_routes_parameters_stay_below_the_limits() {
+        for (text, routes, most) in [(OLD, OLD_ROUTES, 4096), (NEW, NEW_ROUTES, 32_764)] {
+            let text = text.to_str().expect("PTX is ASCII");
+            for (count, name) in routes {
+                let bytes = 8 * (ROUTE_HEADER + *count as usize);
+                let parameter = format!("{}_param_0[{bytes}]", name.to_str().expect("ASCII"));
+                assert!(bytes <= most && text.contains(&parameter), "{parameter} is not in the text");
+            }
+        }
+    }
 
     #[test]
     fn parameters_stay_below_the_limits() {

@@ -1,8 +1,9 @@
 //! A device, as read when the driver is opened.
 
-use super::api::{AllocationProp, Api, Attribute, SUCCESS};
+use super::api::{Api, Attribute, SUCCESS};
 use super::context::Context;
 use crate::driver::quirks::{self, Care, Subject};
+use crate::driver::structs::AllocationProp;
 use crate::driver::{DriverKind, Ordinal};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, Granularity};
@@ -70,7 +71,7 @@ impl Device {
 
     /// How a block of it is to be made.
     pub(super) fn properties(&self, exportable: bool, rdma: bool) -> AllocationProp {
-        AllocationProp::pinned(self.handle, exportable, rdma)
+        AllocationProp { rdma: u8::from(rdma), ..AllocationProp::pinned(self.handle, exportable) }
     }
 
     /// Bytes a second that memory moves, by its clock (two transfers a cycle) and the width of its bus; 0 unknown.
@@ -90,7 +91,7 @@ fn value_of(api: &Api, handle: i32, attribute: i32) -> i32 {
 /// The smallest unit that the device maps.
 fn granularity_of(api: &Api, handle: i32) -> Result<Granularity> {
     let mut bytes = 0;
-    let status = api.granularity(&mut bytes, &AllocationProp::pinned(handle, false, false), 0);
+    let status = api.granularity(&mut bytes, &AllocationProp::pinned(handle, false), 0);
     api.check(status, Operation::Open)?;
     let odd =
         || Error::new(Kind::DriverError, Operation::Open, "the driver's granularity is no power of two");

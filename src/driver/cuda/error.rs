@@ -2,11 +2,11 @@
 #![allow(unsafe_code, reason = "reads the name that the driver gives for a number")]
 
 use super::api::{Api, SUCCESS, Status};
+use crate::driver::codes::{Row, failure, no_descriptor_left};
+use crate::driver::delegate::error_calls;
 use crate::driver::library::intern;
 use crate::error::{Error, Kind, Operation, Result};
 use std::ffi::{CStr, c_char};
-
-struct Row(Status, &'static str, Kind, &'static str);
 
 const DESTROYED: &str = "the context was destroyed or reset by its owner: open the device again";
 const FAULT: &str = "work on the device failed, and nothing more will run there: restart the process";
@@ -15,7 +15,7 @@ const MISMATCH: &str = "the driver library does not fit the kernel module: reboo
 const CAPTURE: &str = "a stream is being captured: do this outside of the capture";
 
 /// What each known number means. Where a kind depends on the operation, `kind_of` says so.
-const ROWS: &[Row] = &[
+pub(super) const ROWS: &[Row<Status>] = &[
     Row(1, "CUDA_ERROR_INVALID_VALUE", Kind::InvalidArgument, ""),
     Row(2, "CUDA_ERROR_OUT_OF_MEMORY", Kind::OutOfDeviceMemory, ""),
     Row(3, "CUDA_ERROR_NOT_INITIALIZED", Kind::DriverError, "the process may be a child made by fork"),
@@ -71,35 +71,7 @@ const ROWS: &[Row] = &[
     Row(999, "CUDA_ERROR_UNKNOWN", Kind::DriverError, ""),
 ];
 
-impl Api {
-    /// The failure that `status` stands for.
-    pub(super) fn error(&self, status: Status, operation: Operation) -> Error {
-        match ROWS.iter().find(|row| row.0 == status) {
-            Some(Row(code, name, kind, hint)) => {
-                Error::new(kind_of(*kind, *code, operation), operation, hint).native(i64::from(*code), name)
-            }
-            None => {
-                Error::new(Kind::DriverError, operation, "").native(i64::from(status), self.name_of(status))
-            }
-        }
-    }
-
-    /// `Ok` for success, else the failure.
-    pub(super) fn check(&self, status: Status, operation: Operation) -> Result<()> {
-        if status == SUCCESS { Ok(()) } else { Err(self.error(status, operation)) }
-    }
-
-    /// The driver's own name for a number that is not in the table, or "".
-    fn name_of(&self, status: Status) -> &'static str {
-        let mut name: *const c_char = std::ptr::null();
-        if self.error_name(status, &mut name) != SUCCESS || name.is_null() {
-            return "";
-        }
-        // SAFETY: on success the driver points to a text that ends in a zero byte.
-        let name = unsafe { CStr::from_ptr(name) };
-        intern(&name.to_string_lossy())
-    }
-}
+error_calls!();
 
 /// The same number means another thing in some operations.
 fn kind_of(kind: Kind, code: Status, operation: Operation) -> Kind {
@@ -115,16 +87,8 @@ fn kind_of(kind: Kind, code: Status, operation: Operation) -> Kind {
             | Operation::Launch,
         ) => Kind::InvalidStream,
         (304, Operation::Share | Operation::Create) if no_descriptor_left() => Kind::OutOfFileDescriptors,
-        (2 | 999, Operation::Share) if no_descriptor_left() => Kind::OutOfFileDescriptors,
+        (1 | 2 | 999, Operation::Share) if no_descriptor_left() => Kind::OutOfFileDescriptors,
         _ => kind,
-    }
-}
-
-/// True where this process can open no further file: the driver reports that as one of several errors.
-fn no_descriptor_left() -> bool {
-    match std::fs::File::open("/dev/null") {
-        Ok(_) => false,
-        Err(error) => matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)),
     }
 }
 

@@ -7,25 +7,34 @@ mod copy;
 mod device;
 mod error;
 mod memory;
+#[cfg(test)]
+mod oracle;
+mod pieces;
+mod record;
+mod route;
 mod share;
 mod stream;
 mod timeline;
 mod touch;
 
 use crate::driver::books::Books;
+use crate::driver::delegate::{check_range, driver_calls, stream_calls};
+use crate::driver::lines::Lines;
+use crate::driver::timelines::Timelines;
 use crate::driver::{
     Access, AccessMode, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, Graph,
-    HostFunction, MemoryInfo, NativeBlock, Ordinal, Stream, Streams, TimelineId,
+    HostFunction, MemoryInfo, NativeBlock, Ordinal, RecordId, RouteId, RouteSlice, Stream, Streams,
+    TimelineId, Way,
 };
-use crate::error::{Error, Kind, Operation, Result};
+use crate::error::{Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
 use api::Api;
-use context::Core;
+use context::{Context, Core};
 use device::Device;
+use route::Routes;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
-use stream::Lines;
-use timeline::Timelines;
+use std::sync::Arc;
 
 /// NVIDIA's driver. Calls that need a context use the device's primary one and leave the caller's current
 /// context as it was.
@@ -33,8 +42,9 @@ use timeline::Timelines;
 pub struct CudaDriver {
     core: Core,
     books: Books,
-    timelines: Timelines,
+    timelines: Timelines<Arc<Context>>,
     lines: Lines,
+    routes: Routes,
 }
 
 impl CudaDriver {
@@ -56,7 +66,8 @@ impl CudaDriver {
     pub fn with_quirks(path: Option<&Path>, forced: &[(&str, bool)]) -> Result<Self> {
         let core = Core::new(Api::open(path)?, forced)?;
         log::debug!("{}: CUDA {}, {} devices", core.api.path().display(), core.version, core.devices.len());
-        Ok(Self { core, books: Books::default(), timelines: Timelines::default(), lines: Lines::default() })
+        let (timelines, lines, routes) = (Timelines::default(), Lines::default(), Routes::default());
+        Ok(Self { core, books: Books::default(), timelines, lines, routes })
     }
 
     /// The driver's version, as `1000 × major + 10 × minor` of the CUDA that it serves.
@@ -94,6 +105,9 @@ impl CudaDriver {
         let context = self.core.primary(device.ordinal, Operation::Query)?;
         if context.kernels.is_some() {
             all = all.with(Capabilities::JOINT_COPIES);
+            if self.core.api.has_graph_updates() {
+                all = all.with(Capabilities::ROUTES);
+            }
         }
         Ok(all)
     }
@@ -102,20 +116,9 @@ impl CudaDriver {
 impl Drop for CudaDriver {
     fn drop(&mut self) {
         self.lines.close(&self.core);
+        self.routes.close(&self.core);
         self.timelines.close(&self.core);
     }
-}
-
-/// Refuses a range that is not made of whole granules.
-fn check_range(range: DeviceRange, granularity: Granularity, operation: Operation) -> Result<()> {
-    let refuse = |kind, hint| Err(Error::new(kind, operation, hint).at(range.start(), range.size()));
-    if !granularity.divides(range.size()) {
-        return refuse(Kind::InvalidSize, "the size is not a multiple of the granularity");
-    }
-    if !range.start().is_aligned(granularity) {
-        return refuse(Kind::Misaligned, "the address is not a multiple of the granularity");
-    }
-    Ok(())
 }
 
 impl Driver for CudaDriver {
@@ -123,163 +126,39 @@ impl Driver for CudaDriver {
         DriverKind::CUDA
     }
 
-    fn device_count(&self) -> u32 {
-        u32::try_from(self.core.devices.len()).unwrap_or(u32::MAX)
-    }
-
-    fn device_info(&self, device: Ordinal) -> Result<DeviceInfo> {
-        let found = self.core.device(device, Operation::Query)?;
-        Ok(DeviceInfo {
-            name: found.name.clone(),
-            capabilities: self.capabilities(found)?,
-            granularity: self.core.granularity(device)?,
-            total: found.total,
-            bandwidth: found.bandwidth(&self.core.api),
-            simulated_costs: None,
-        })
-    }
-
-    fn memory(&self, device: Ordinal) -> Result<MemoryInfo> {
-        self.core.memory(device)
-    }
-
-    fn granularity(&self, device: Ordinal, _: ByteSize) -> Result<Granularity> {
-        self.core.granularity(device)
-    }
-
-    fn reserve(&self, device: Ordinal, size: ByteSize, alignment: Granularity) -> Result<DeviceRange> {
-        self.core.reserve(&self.books, device, size, alignment)
-    }
-
-    fn free(&self, range: DeviceRange) -> Result<()> {
-        self.core.free(&self.books, range)
-    }
-
-    fn create(&self, device: Ordinal, size: ByteSize, options: CreateOptions) -> Result<NativeBlock> {
-        self.core.create(&self.books, device, size, options)
-    }
-
-    fn release(&self, block: NativeBlock) -> Result<()> {
-        self.core.release(&self.books, block)
-    }
-
-    fn map(&self, range: DeviceRange, block: NativeBlock) -> Result<()> {
-        check_range(range, self.core.granule(), Operation::Map)?;
-        self.core.map(&self.books, range, block)
-    }
-
-    fn unmap(&self, range: DeviceRange) -> Result<()> {
-        self.core.unmap(&self.books, range)
-    }
-
-    fn set_access(&self, range: DeviceRange, access: &[Access]) -> Result<()> {
-        check_range(range, self.core.granule(), Operation::SetAccess)?;
-        self.core.set_access(&self.books, range, access)
-    }
-
-    fn allocate(&self, device: Ordinal, size: ByteSize) -> Result<DevicePtr> {
-        self.core.allocate(&self.books, device, size)
-    }
-
-    fn deallocate(&self, device: Ordinal, address: DevicePtr) -> Result<()> {
-        self.core.deallocate(&self.books, device, address)
-    }
+    driver_calls!();
 
     fn copy(&self, device: Ordinal, stream: Stream, slices: &[CopySlice]) -> Result<u32> {
         self.core.copy(device, stream, slices)
     }
 
-    fn timeline_create(&self, device: Ordinal) -> Result<TimelineId> {
-        self.timelines.create(&self.core, device)
+    fn route_create(&self, device: Ordinal, way: Way, slices: &[RouteSlice]) -> Result<RouteId> {
+        self.routes.create(&self.core, device, way, slices)
     }
 
-    fn timeline_destroy(&self, timeline: TimelineId) -> Result<()> {
-        self.timelines.destroy(&self.core, timeline)
+    fn route_destroy(&self, route: RouteId) -> Result<()> {
+        self.routes.destroy(route)
     }
 
-    fn timeline_write(&self, stream: Stream, timeline: TimelineId, value: u64) -> Result<()> {
-        self.timelines.write(&self.core, stream, timeline, value)
+    fn route_copy(
+        &self,
+        device: Ordinal,
+        stream: Stream,
+        route: RouteId,
+        slices: &[CopySlice],
+    ) -> Result<u32> {
+        self.routes.copy(&self.core, device, stream, route, slices)
     }
 
-    fn timeline_read(&self, timeline: TimelineId) -> Result<u64> {
-        self.timelines.read(&self.core, timeline)
+    fn route_record(&self, stream: Stream, route: RouteId) -> Result<RecordId> {
+        self.routes.record(&self.core, stream, route)
     }
 
-    fn timeline_wait(&self, timeline: TimelineId, value: u64) -> Result<()> {
-        self.timelines.wait(&self.core, timeline, value)
-    }
-
-    fn stream_wait(&self, stream: Stream, timeline: TimelineId, value: u64) -> Result<()> {
-        self.timelines.stream_wait(&self.core, stream, timeline, value)
-    }
-
-    fn is_capturing(&self, device: Ordinal, stream: Stream) -> Result<bool> {
-        self.core.is_capturing(device, stream)
-    }
-
-    fn export(&self, block: NativeBlock) -> Result<OwnedFd> {
-        self.core.export(&self.books, block)
-    }
-
-    fn import(&self, device: Ordinal, fd: BorrowedFd<'_>, size: ByteSize) -> Result<NativeBlock> {
-        self.core.import(&self.books, device, fd, size)
-    }
-
-    fn check_native(&self, device: Ordinal, block: NativeBlock, size: ByteSize) -> Result<()> {
-        self.core.check_native(&self.books, device, block, size)
-    }
-
-    fn read(&self, device: Ordinal, from: DevicePtr, bytes: &mut [u8]) -> Result<()> {
-        self.core.read(device, from, bytes)
-    }
-
-    fn write(&self, device: Ordinal, to: DevicePtr, bytes: &[u8]) -> Result<()> {
-        self.core.write(device, to, bytes)
-    }
-
-    fn access_at(&self, device: Ordinal, address: DevicePtr) -> Result<AccessMode> {
-        self.core.access_at(device, address)
-    }
-
-    fn locate(&self, context: u64, device: u64) -> Result<Ordinal> {
-        self.core.locate(context, device)
-    }
-
-    fn streams(&self) -> &dyn Streams {
-        self
+    fn route_point(&self, record: RecordId, graph: Graph, slices: &[CopySlice]) -> Result<()> {
+        self.routes.point(&self.core, record, graph, slices)
     }
 }
 
 impl Streams for CudaDriver {
-    fn create(&self, device: Ordinal) -> Result<Stream> {
-        self.lines.create(&self.core, device)
-    }
-
-    fn destroy(&self, stream: Stream) -> Result<()> {
-        self.lines.destroy(&self.core, stream)
-    }
-
-    fn synchronize(&self, stream: Stream) -> Result<()> {
-        self.lines.synchronize(&self.core, stream)
-    }
-
-    fn enqueue(&self, stream: Stream, function: HostFunction) -> Result<()> {
-        self.lines.enqueue(&self.core, stream, function)
-    }
-
-    fn capture_begin(&self, stream: Stream) -> Result<()> {
-        self.lines.capture_begin(&self.core, stream)
-    }
-
-    fn capture_end(&self, stream: Stream) -> Result<Graph> {
-        self.lines.capture_end(&self.core, stream)
-    }
-
-    fn launch(&self, graph: Graph, stream: Stream) -> Result<()> {
-        self.lines.launch(&self.core, graph, stream)
-    }
-
-    fn destroy_graph(&self, graph: Graph) -> Result<()> {
-        self.lines.destroy_graph(&self.core, graph)
-    }
+    stream_calls!();
 }

@@ -1,9 +1,10 @@
 //! Blocks that go to other processes, come from them, or come from a framework in this one.
 #![allow(unsafe_code, reason = "the driver gives a file descriptor as a number")]
 
-use super::api::{AllocationProp, ON_DEVICE, PINNED, POSIX_FD, SUCCESS};
+use super::api::SUCCESS;
 use super::context::Core;
 use crate::driver::books::{Block, Books};
+use crate::driver::structs::{AllocationProp, ON_DEVICE, PINNED, POSIX_FD};
 use crate::driver::{NativeBlock, Ordinal};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::ByteSize;
@@ -16,7 +17,7 @@ impl Core {
             let hint = "the block was not made exportable";
             return Err(Error::new(Kind::WrongState, Operation::Share, hint).of(entry.size));
         }
-        let _entered = self.enter_primary(entry.device, Operation::Share)?;
+        let _entered = self.enter_alone(entry.device, Operation::Share)?;
         let mut descriptor = -1;
         let status = self.api.export_handle(&mut descriptor, block.0, POSIX_FD, 0);
         self.api.check(status, Operation::Share).map_err(|e| e.of(entry.size))?;
@@ -34,7 +35,7 @@ impl Core {
         fd: BorrowedFd<'_>,
         size: ByteSize,
     ) -> Result<NativeBlock> {
-        let _entered = self.enter_primary(device, Operation::Share)?;
+        let _entered = self.enter_alone(device, Operation::Share)?;
         if size.is_zero() {
             return Err(Error::new(Kind::InvalidSize, Operation::Share, "0 bytes"));
         }
@@ -42,7 +43,7 @@ impl Core {
         let status = self.api.import_handle(&mut handle, number, POSIX_FD);
         self.api.check(status, Operation::Share).map_err(|e| not_a_block(e).of(size))?;
         if let Err(error) = self.probe(device, handle, size, Operation::Share) {
-            self.log("release an imported block", self.api.release(handle));
+            self.log_status("release an imported block", self.api.release(handle));
             return Err(error);
         }
         books.add_block(handle, Block { size, device, references: 1, exportable: true });
@@ -61,7 +62,7 @@ impl Core {
         block: NativeBlock,
         size: ByteSize,
     ) -> Result<()> {
-        let _entered = self.enter_primary(device, Operation::Query)?;
+        let _entered = self.enter_alone(device, Operation::Query)?;
         match books.block(block, Operation::Query) {
             // A block that was only shown to us may be gone, and its handle another block's by now.
             Ok(known) if known.references > 0 => return same(known, device, size),
@@ -106,9 +107,9 @@ impl Core {
         self.api.check(self.api.address_reserve(&mut at, size.get(), 0, 0, 0), operation)?;
         let mapped = self.api.map(at, size.get(), 0, handle, 0);
         if mapped == SUCCESS {
-            self.log("unmap a probed block", self.api.unmap(at, size.get()));
+            self.log_status("unmap a probed block", self.api.unmap(at, size.get()));
         }
-        self.log("free a probe's range", self.api.address_free(at, size.get()));
+        self.log_status("free a probe's range", self.api.address_free(at, size.get()));
         match mapped {
             SUCCESS => Ok(()),
             1 | 801 => Err(wrong_size()),

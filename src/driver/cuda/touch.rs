@@ -1,7 +1,7 @@
 //! What tests and tools look at: bytes, access, and whose device a framework's context is.
 
-use super::api::{Location, ON_DEVICE};
 use super::context::Core;
+use crate::driver::structs::{Location, access_mode};
 use crate::driver::{AccessMode, Ordinal};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::DevicePtr;
@@ -18,20 +18,16 @@ impl Core {
     pub(super) fn write(&self, device: Ordinal, to: DevicePtr, bytes: &[u8]) -> Result<()> {
         let _entered = self.enter_primary(device, Operation::Copy)?;
         let status = self.api.copy_from_host(to.get(), bytes.as_ptr(), bytes.len() as u64);
-        self.api.check(status, Operation::Copy)
+        self.api.check(status, Operation::Copy)?;
+        // From pageable memory the call may end before the last bytes are there.
+        self.api.check(self.api.stream_synchronize(0), Operation::Copy)
     }
 
     pub(super) fn access_at(&self, device: Ordinal, address: DevicePtr) -> Result<AccessMode> {
-        let location = Location { kind: ON_DEVICE, id: self.device(device, Operation::Query)?.handle };
+        let location = Location::device(self.device(device, Operation::Query)?.handle);
         let mut flags = 0;
         self.api.check(self.api.access_get(&mut flags, &location, address.get()), Operation::Query)?;
-        u32::try_from(flags).map(AccessMode).map_err(|_| {
-            Error::new(
-                Kind::DriverError,
-                Operation::Query,
-                "the driver gave an access mode that is not known",
-            )
-        })
+        access_mode(flags)
     }
 
     /// The device of a `CUcontext`, or without one that of a `CUdevice`.

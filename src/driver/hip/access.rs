@@ -1,13 +1,15 @@
 //! Access to mappings. HIP's set-access fails in several ways; each has its answer here, and in the end either all
 //! of it holds or what was granted before.
 
-use super::api::{AccessDesc, Location, SUCCESS, Status, number};
+use super::api::{SUCCESS, Status, number};
 use super::context::Core;
 use super::device::Device;
 use super::holds::{Held, runs};
+use crate::driver::alone::alone;
 use crate::driver::books::Books;
 use crate::driver::library::intern;
 use crate::driver::quirks::Care;
+use crate::driver::structs::{AccessDesc, Location};
 use crate::driver::{Access, AccessMode, Ordinal, unsupported};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::DeviceRange;
@@ -55,7 +57,7 @@ impl Core {
     fn groups(&self, range: DeviceRange, access: &[Access]) -> Result<Vec<Group>> {
         let (mut groups, mut rest) = (Vec::new(), self.holds.within(range).into_iter().peekable());
         while let Some(first) = rest.next() {
-            let own = AccessDesc { location: Location::device(first.owner), flags: 0 };
+            let own = AccessDesc { location: Location::device(number(first.owner)), flags: 0 };
             let (owner, flags) = (first.owner, first.flags_of(&own));
             let mut held = vec![first];
             while let Some(next) = rest.next_if(|next| {
@@ -87,9 +89,9 @@ impl Core {
                 return Err(unsupported(Operation::SetAccess, intern(&hint)).entry(at as u64));
             }
             let flags = i32::try_from(line.mode.0).unwrap_or(0);
-            list.push(AccessDesc { location: Location::device(line.device), flags });
+            list.push(AccessDesc { location: Location::device(number(line.device)), flags });
         }
-        let own = Location::device(owner.ordinal);
+        let own = Location::device(number(owner.ordinal));
         let named = list.iter().find(|line| line.location == own).copied();
         if owner.care.has(Care::LOCAL_LAST) {
             // A peer that is granted later would corrupt what the own device was granted before.
@@ -179,7 +181,7 @@ impl Core {
         let mut status = SUCCESS;
         for done in 1..=tries {
             status = {
-                let _alone = self.alone(care);
+                let _alone = alone(care);
                 self.api.set_access(address, bytes, list.as_ptr(), count)
             };
             if status == SUCCESS {
@@ -242,7 +244,7 @@ impl Core {
         let mut gone = false;
         for held in self.holds.within(group.range).iter().filter(|held| !held.proven) {
             let Ok(_entered) = self.enter_device(owner, Operation::Unmap) else { continue };
-            let _alone = self.alone(self.care_of(owner));
+            let _alone = alone(self.care_of(owner));
             if held.ghost || self.unmap_held(held).is_ok() {
                 self.holds.update(held.range, |held| held.ghost = true);
                 gone = true;

@@ -11,6 +11,7 @@
 use crate::driver::library::{Library, Places, intern};
 use crate::driver::lines::HostFn;
 use crate::driver::quirks::{self, Care, Subject};
+use crate::driver::structs::{AccessDesc, AllocationProp, Location};
 use crate::driver::table::table;
 use crate::driver::{DriverKind, Ordinal};
 use crate::error::{Error, Kind, Operation};
@@ -60,67 +61,6 @@ pub(super) mod Attribute {
     pub(in super::super) const STREAM_VALUES: i32 = 10_013;
 }
 
-/// `hipMemLocation`.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-#[repr(C)]
-pub(super) struct Location {
-    /// 1 for a device, 2 for the host.
-    pub(super) kind: i32,
-    /// The device's ordinal.
-    pub(super) id: i32,
-}
-
-impl Location {
-    pub(super) const HOST: Self = Self { kind: ON_HOST, id: 0 };
-
-    pub(super) fn device(device: Ordinal) -> Self {
-        Self { kind: ON_DEVICE, id: number(device) }
-    }
-}
-
-/// `hipMemAccessDesc`.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-#[repr(C)]
-pub(super) struct AccessDesc {
-    pub(super) location: Location,
-    /// 0, 1 or 3.
-    pub(super) flags: i32,
-}
-
-/// `hipMemAllocationProp`.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-#[repr(C)]
-pub(super) struct AllocationProp {
-    /// 1 for pinned.
-    pub(super) kind: i32,
-    /// Handle types that it may be exported as: 0 none, 1 a file descriptor. Renamed between releases.
-    pub(super) handle_types: i32,
-    pub(super) location: Location,
-    /// Windows only.
-    pub(super) meta_data: u64,
-    pub(super) compression: u8,
-    pub(super) rdma: u8,
-    pub(super) usage: u16,
-    pub(super) reserved: [u8; 4],
-}
-
-impl AllocationProp {
-    /// Pinned memory of `device`, exportable as a file descriptor or not.
-    pub(super) fn pinned(device: Ordinal, exportable: bool) -> Self {
-        let handle_types = if exportable { POSIX_FD } else { 0 };
-        Self { kind: PINNED, handle_types, location: Location::device(device), ..Self::default() }
-    }
-}
-
-/// `hipMemHandleTypePosixFileDescriptor`.
-pub(super) const POSIX_FD: i32 = 1;
-/// `hipMemLocationTypeDevice`.
-pub(super) const ON_DEVICE: i32 = 1;
-/// `hipMemLocationTypeHost`.
-pub(super) const ON_HOST: i32 = 2;
-/// `hipMemAllocationTypePinned`.
-pub(super) const PINNED: i32 = 1;
-
 /// `hipMemcpyAttributes`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(C)]
@@ -132,15 +72,7 @@ pub(super) struct BatchAttributes {
     pub(super) flags: u32,
 }
 
-const _: () = {
-    assert!(size_of::<Location>() == 8 && size_of::<AccessDesc>() == 12);
-    assert!(std::mem::offset_of!(AccessDesc, flags) == 8);
-    assert!(size_of::<AllocationProp>() == 32 && align_of::<AllocationProp>() == 8);
-    assert!(std::mem::offset_of!(AllocationProp, location) == 8);
-    assert!(std::mem::offset_of!(AllocationProp, meta_data) == 16);
-    assert!(std::mem::offset_of!(AllocationProp, compression) == 24);
-    assert!(size_of::<BatchAttributes>() == 24);
-};
+const _: () = assert!(size_of::<BatchAttributes>() == 24);
 
 /// `hipDeviceProp_tR0600`, whose layout its name pins: only the architecture's name is read, at its known place, and
 /// the rest is room. Larger than the struct (1,472 bytes), should a release write more.
@@ -172,7 +104,7 @@ impl Properties {
 }
 
 table! {
-    missing NOT_FOUND;
+    answers Status; missing NOT_FOUND;
     required {
         init = c"hipInit" (flags: u32);
         device_count = c"hipGetDeviceCount" (count: &mut i32);
@@ -226,7 +158,7 @@ table! {
         properties = c"hipGetDevicePropertiesR0600" (properties: &mut Properties, device: i32);
         peek_error = c"hipPeekAtLastError" ();
         last_error = c"hipGetLastError" ();
-        driver_error_name = c"hipDrvGetErrorName" (status: i32, name: &mut *const c_char);
+        error_name = c"hipDrvGetErrorName" (status: i32, name: &mut *const c_char);
         module_load = c"hipModuleLoadData" (module: &mut u64, image: *const u8);
         module_function = c"hipModuleGetFunction" (function: &mut u64, module: u64, name: *const c_char);
         module_unload = c"hipModuleUnload" (module: u64);

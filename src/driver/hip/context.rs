@@ -5,14 +5,13 @@ use super::copy::Kernels;
 use super::device::{Device, PLAIN};
 use super::holds::Holds;
 use crate::driver::library::intern;
-use crate::driver::lines::refuse_inside;
+use crate::driver::lines::{about_streams, refuse_inside};
 use crate::driver::quirks::Care;
 use crate::driver::{Ordinal, Stream};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::Granularity;
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The streams that belong to whichever device is current: NULL, `hipStreamLegacy`, `hipStreamPerThread`.
 const LAST_SPECIAL_STREAM: u64 = 2;
@@ -72,9 +71,6 @@ pub(super) struct Entered<'a> {
     _quiet: Quiet<'a>,
 }
 
-/// While it lives, no other thread of this process makes a virtual-memory call of ours.
-pub(super) type Alone = Option<MutexGuard<'static, ()>>;
-
 impl Core {
     pub(super) fn new(path: Option<&std::path::Path>, forced: &[(&str, bool)]) -> Result<Self> {
         let (api, version) = Api::open(path, forced)?;
@@ -108,7 +104,13 @@ impl Core {
     }
 
     pub(super) fn device(&self, device: Ordinal, operation: Operation) -> Result<&Device> {
-        let missing = || Error::new(Kind::NoDevice, operation, "no device of that number");
+        let missing = || {
+            Error::new(
+                Kind::NoDevice,
+                operation,
+                "no device of that number: gvmm_device_count says how many there are",
+            )
+        };
         self.devices.get(device.0 as usize).ok_or_else(missing)
     }
 
@@ -139,14 +141,6 @@ impl Core {
         }
         let before = (current != wanted).then_some(current);
         Ok(Entered { api: &self.api, before, mode, this_thread: PhantomData, _quiet: quiet })
-    }
-
-    /// The one lock for virtual-memory calls. HIP's own books are not safe against each other (mori #455), so it is
-    /// held across the driver call, and nothing else: it is taken last, and nobody waits for a stream, sleeps or
-    /// takes another lock but that of `holds` while holding it.
-    pub(super) fn alone(&self, care: Care) -> Alone {
-        static LOCK: Mutex<()> = Mutex::new(());
-        care.has(Care::ONE_LOCK).then(|| LOCK.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The device that `stream` belongs to. The default streams are those of `device`.
@@ -240,13 +234,5 @@ fn log_failure(api: &Api, what: &str, status: i32) {
     // 4: the process ends, and HIP has cleaned up already.
     if status != SUCCESS && status != 4 {
         log::warn!("could not {what}: {}", api.error(status, Operation::Destroy));
-    }
-}
-
-/// A bad handle of a stream is a bad stream, also where the call is about something else.
-const fn about_streams(operation: Operation) -> Operation {
-    match operation {
-        Operation::Copy | Operation::Timeline | Operation::Capture | Operation::Launch => operation,
-        _ => Operation::Stream,
     }
 }

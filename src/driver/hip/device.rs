@@ -1,10 +1,11 @@
 //! A device, as read when the driver is opened.
 
-use super::api::{AllocationProp, Api, Attribute, Properties, SUCCESS, number};
+use super::api::{Api, Attribute, Properties, SUCCESS, number};
 use super::context::Kit;
 use super::selftest::Findings;
 use crate::driver::Ordinal;
 use crate::driver::quirks::{self, Care, Quirk, Subject};
+use crate::driver::structs::AllocationProp;
 use crate::driver::{DriverKind, library::intern};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, Granularity};
@@ -116,7 +117,7 @@ fn arch_of(api: &Api, handle: i32) -> (String, String) {
 /// The smallest unit that the device maps.
 fn granularity_of(api: &Api, device: Ordinal, care: Care) -> Result<Granularity> {
     let mut bytes = 0;
-    let status = api.granularity(&mut bytes, &AllocationProp::pinned(device, false), 0);
+    let status = api.granularity(&mut bytes, &AllocationProp::pinned(number(device), false), 0);
     api.check(status, Operation::Open)?;
     let hint = "the driver's granularity is no power of two";
     let odd = || Error::new(Kind::DriverError, Operation::Open, hint);

@@ -2,11 +2,11 @@
 #![allow(unsafe_code, reason = "reads the name that the driver gives for a number")]
 
 use super::api::{Api, SUCCESS, Status};
+use crate::driver::codes::{Row, failure};
+use crate::driver::delegate::error_calls;
 use crate::driver::library::intern;
 use crate::error::{Error, Kind, Operation, Result};
 use std::ffi::{CStr, c_char};
-
-struct Row(Status, &'static str, Kind, &'static str);
 
 const FAULT: &str = "work on the device failed, and nothing more will run there: restart the process";
 const LOST: &str = "the device is lost: restart the process, and look into the kernel log";
@@ -15,7 +15,7 @@ const NO_DEVICE: &str = "HIP sees no device: check HIP_VISIBLE_DEVICES, ROCR_VIS
 const OLD: &str = "the kernel's driver does not fit this ROCm: install matching ones";
 
 /// What each known number means. Where a kind depends on the operation, `kind_of` says so.
-const ROWS: &[Row] = &[
+const ROWS: &[Row<Status>] = &[
     Row(1, "hipErrorInvalidValue", Kind::InvalidArgument, ""),
     Row(2, "hipErrorOutOfMemory", Kind::OutOfDeviceMemory, ""),
     Row(3, "hipErrorNotInitialized", Kind::DriverError, "the process may be a child made by fork"),
@@ -62,35 +62,7 @@ const ROWS: &[Row] = &[
     Row(1053, "hipErrorRuntimeOther", Kind::DriverError, ""),
 ];
 
-impl Api {
-    /// The failure that `status` stands for.
-    pub(super) fn error(&self, status: Status, operation: Operation) -> Error {
-        match ROWS.iter().find(|row| row.0 == status) {
-            Some(Row(code, name, kind, hint)) => {
-                Error::new(kind_of(*kind, *code, operation), operation, hint).native(i64::from(*code), name)
-            }
-            None => {
-                Error::new(Kind::DriverError, operation, "").native(i64::from(status), self.name_of(status))
-            }
-        }
-    }
-
-    /// `Ok` for success, else the failure.
-    pub(super) fn check(&self, status: Status, operation: Operation) -> Result<()> {
-        if status == SUCCESS { Ok(()) } else { Err(self.error(status, operation)) }
-    }
-
-    /// HIP's own name for a number that is not in the table, or "".
-    fn name_of(&self, status: Status) -> &'static str {
-        let mut name: *const c_char = std::ptr::null();
-        if self.driver_error_name(status, &mut name) != SUCCESS || name.is_null() {
-            return "";
-        }
-        // SAFETY: on success HIP points to a text that ends in a zero byte.
-        let name = unsafe { CStr::from_ptr(name) };
-        intern(&name.to_string_lossy())
-    }
-}
+error_calls!();
 
 /// The same number means another thing in some operations.
 fn kind_of(kind: Kind, code: Status, operation: Operation) -> Kind {

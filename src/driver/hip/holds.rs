@@ -1,8 +1,8 @@
 //! What HIP was told: which block is mapped where, with what access, and what is still to be said. `books.rs` keeps
 //! the trait's rules; this keeps what HIP's faults make necessary.
 
-use super::api::AccessDesc;
 use crate::driver::Ordinal;
+use crate::driver::structs::AccessDesc;
 use crate::units::{ByteSize, DevicePtr, DeviceRange};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};

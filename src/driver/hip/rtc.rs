@@ -24,7 +24,7 @@ mod table {
     use std::ffi::c_char;
 
     table! {
-        missing -1;
+        answers i32; missing -1;
         required {
             create = c"hiprtcCreateProgram" (program: &mut u64, source: *const c_char, name: *const c_char,
                 headers: i32, texts: *const *const c_char, names: *const *const c_char);

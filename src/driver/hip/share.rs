@@ -1,10 +1,12 @@
 //! Blocks that go to other processes, come from them, or come from a framework in this one.
 #![allow(unsafe_code, reason = "the driver gives a file descriptor as a number")]
 
-use super::api::{AccessDesc, AllocationProp, Location, ON_DEVICE, PINNED, POSIX_FD, SUCCESS};
+use super::api::{SUCCESS, number};
 use super::context::Core;
+use crate::driver::alone::alone;
 use crate::driver::books::{Block, Books};
 use crate::driver::quirks::Care;
+use crate::driver::structs::{AccessDesc, AllocationProp, Location, ON_DEVICE, PINNED, POSIX_FD};
 use crate::driver::{NativeBlock, Ordinal};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::ByteSize;
@@ -21,7 +23,7 @@ impl Core {
         let _entered = self.enter_device(entry.device, Operation::Share)?;
         let mut descriptor = -1;
         let status = {
-            let _alone = self.alone(care);
+            let _alone = alone(care);
             self.api.export_handle(&mut descriptor, block.0, POSIX_FD, 0)
         };
         self.check_memory(care, status, Operation::Share).map_err(|e| e.of(entry.size))?;
@@ -47,7 +49,7 @@ impl Core {
         let _entered = self.enter_device(device, Operation::Share)?;
         let (mut handle, number) = (0, fd.as_raw_fd());
         let status = {
-            let _alone = self.alone(care);
+            let _alone = alone(care);
             let by_value = u64::from(number.unsigned_abs());
             let word = if care.has(Care::IMPORT_POINTER) { &raw const number as u64 } else { by_value };
             self.api.import_handle(&mut handle, word, POSIX_FD)
@@ -79,7 +81,7 @@ impl Core {
         }
         let _entered = self.enter_device(device, Operation::Query)?;
         let properties = self.properties_of(block.0)?;
-        let location = Location::device(device);
+        let location = Location::device(number(device));
         if properties.kind != PINNED
             || properties.location.kind != ON_DEVICE
             || properties.location != location
@@ -114,13 +116,13 @@ impl Core {
         if size.is_zero() || !granularity.divides(size) {
             return Err(wrong_size());
         }
-        let _alone = self.alone(care);
+        let _alone = alone(care);
         let (mut at, bytes) = (0, size.get());
         let align = granularity.size().get();
         self.api.check(self.api.address_reserve(&mut at, bytes, align, 0, 0), Operation::Query)?;
         let mut mapped = self.api.map(at, bytes, 0, handle, 0);
         if mapped == SUCCESS {
-            let own = AccessDesc { location: Location::device(device), flags: 3 };
+            let own = AccessDesc { location: Location::device(number(device)), flags: 3 };
             mapped = self.api.set_access(at, bytes, &raw const own, 1);
             let (mut base, mut found) = (0, 0);
             if mapped == SUCCESS || self.api.address_range(&mut base, &mut found, at) == SUCCESS {

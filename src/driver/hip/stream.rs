@@ -2,6 +2,7 @@
 
 use super::api::{NON_BLOCKING, RELAXED};
 use super::context::{Core, Entered};
+use crate::driver::delegate::runtime_calls;
 use crate::driver::lines::{HostFn, Runtime};
 use crate::driver::{Ordinal, Stream};
 use crate::error::{Operation, Result};
@@ -34,61 +35,11 @@ impl Runtime for Core {
         *place
     }
 
-    fn captures(&self, stream: Stream, operation: Operation) -> Result<bool> {
-        let mut status = 0;
-        self.api.check(self.api.stream_is_capturing(stream.0, &mut status), operation)?;
-        Ok(status != 0)
-    }
-
-    fn log(&self, what: &str, result: Result<()>) {
-        if let Err(error) = result {
-            log::warn!("could not {what}: {error}");
-        }
-    }
-
-    fn stream_create(&self) -> Result<u64> {
-        let mut stream = 0;
-        self.api.check(self.api.stream_create(&mut stream, NON_BLOCKING), Operation::Stream)?;
-        Ok(stream)
-    }
-
-    fn stream_destroy(&self, stream: u64) -> Result<()> {
-        self.api.check(self.api.stream_destroy(stream), Operation::Stream)
-    }
-
-    fn stream_synchronize(&self, stream: u64) -> Result<()> {
-        self.api.check(self.api.stream_synchronize(stream), Operation::Stream)
-    }
-
-    fn host_function(&self, stream: u64, function: HostFn, data: u64) -> Result<()> {
-        self.api.check(self.api.launch_host(stream, function, data), Operation::Stream)
-    }
-
-    fn capture_begin(&self, stream: u64) -> Result<()> {
-        self.api.check(self.api.capture_begin(stream, RELAXED), Operation::Capture)
-    }
-
-    fn capture_end(&self, stream: u64) -> Result<u64> {
-        let mut graph = 0;
-        self.api.check(self.api.capture_end(stream, &mut graph), Operation::Capture)?;
-        Ok(graph)
-    }
-
     fn instantiate(&self, graph: u64) -> Result<u64> {
         let mut exec = 0;
         self.api.check(self.api.graph_instantiate(&mut exec, graph, 0), Operation::Capture)?;
         Ok(exec)
     }
 
-    fn graph_launch(&self, exec: u64, stream: u64) -> Result<()> {
-        self.api.check(self.api.graph_launch(exec, stream), Operation::Launch)
-    }
-
-    fn exec_destroy(&self, exec: u64) -> Result<()> {
-        self.api.check(self.api.graph_exec_destroy(exec), Operation::Destroy)
-    }
-
-    fn graph_destroy(&self, graph: u64) -> Result<()> {
-        self.api.check(self.api.graph_destroy(graph), Operation::Destroy)
-    }
+    runtime_calls!();
 }

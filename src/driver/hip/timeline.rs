@@ -4,14 +4,11 @@
 use super::api::{AT_LEAST, NO_TIMING, NOT_READY, PINNED_HOST, SUCCESS};
 use super::context::Core;
 use crate::driver::Ordinal;
+use crate::driver::delegate::clock_calls;
 use crate::driver::timelines::Clock;
 use crate::error::{Error, Kind, Operation, Result};
 
 impl Clock for Core {
-    fn has_values(&self, device: Ordinal) -> Result<bool> {
-        self.device(device, Operation::Timeline).map(|found| found.stream_values)
-    }
-
     fn opened(&self) -> Vec<Ordinal> {
         self.devices.iter().filter(|d| d.kit.get().is_some()).map(|d| d.ordinal).collect()
     }
@@ -20,55 +17,10 @@ impl Clock for Core {
         self.check_device(*place)
     }
 
-    fn pinned(&self, bytes: u64) -> Result<(u64, u64)> {
-        let (mut host, mut address) = (0, 0);
-        self.api.check(self.api.host_alloc(&mut host, bytes, PINNED_HOST), Operation::Timeline).map_err(
-            |e| {
-                if e.kind == Kind::OutOfDeviceMemory { Error { kind: Kind::OutOfHostMemory, ..e } } else { e }
-            },
-        )?;
-        let status = self.api.host_device_pointer(&mut address, host, 0);
-        self.api.check(status, Operation::Timeline).inspect_err(|_| {
-            self.log_status("free pinned memory", self.api.host_free(host));
-        })?;
-        Ok((host, address))
-    }
-
-    fn pinned_free(&self, host: u64) -> Result<()> {
-        self.api.check(self.api.host_free(host), Operation::Destroy)
-    }
-
-    fn write_value(&self, stream: u64, address: u64, value: u64) -> Result<()> {
-        self.api.check(self.api.stream_write_value(stream, address, value, 0), Operation::Timeline)
-    }
-
     fn wait_value(&self, stream: u64, address: u64, value: u64) -> Result<()> {
         let status = self.api.stream_wait_value(stream, address, value, AT_LEAST, u64::MAX);
         self.api.check(status, Operation::Timeline)
     }
 
-    fn event(&self, stream: u64) -> Result<u64> {
-        let mut event = 0;
-        self.api.check(self.api.event_create(&mut event, NO_TIMING), Operation::Timeline)?;
-        self.api.check(self.api.event_record(event, stream), Operation::Timeline).inspect_err(|_| {
-            self.event_destroy(event);
-        })?;
-        Ok(event)
-    }
-
-    fn event_passed(&self, event: u64) -> Result<bool> {
-        match self.api.event_query(event) {
-            SUCCESS => Ok(true),
-            NOT_READY => Ok(false),
-            status => Err(self.api.error(status, Operation::Timeline)),
-        }
-    }
-
-    fn event_wait(&self, stream: u64, event: u64) -> Result<()> {
-        self.api.check(self.api.stream_wait_event(stream, event, 0), Operation::Timeline)
-    }
-
-    fn event_destroy(&self, event: u64) {
-        self.log_status("destroy an event", self.api.event_destroy(event));
-    }
+    clock_calls!();
 }

@@ -1,7 +1,8 @@
 //! What tests and tools look at: bytes and access; and the device of a native number.
 
-use super::api::{BY_ADDRESS, Location, ON_DEVICE, number};
+use super::api::{BY_ADDRESS, number};
 use super::context::Core;
+use crate::driver::structs::{Location, access_mode};
 use crate::driver::{AccessMode, Ordinal};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::DevicePtr;
@@ -29,17 +30,10 @@ impl Core {
     }
 
     pub(super) fn access_at(&self, device: Ordinal, address: DevicePtr) -> Result<AccessMode> {
-        let location =
-            Location { kind: ON_DEVICE, id: number(self.device(device, Operation::Query)?.ordinal) };
+        let location = Location::device(number(self.device(device, Operation::Query)?.ordinal));
         let mut flags = 0;
         self.api.check(self.api.access_get(&mut flags, &location, address.get()), Operation::Query)?;
-        u32::try_from(flags).map(AccessMode).map_err(|_| {
-            Error::new(
-                Kind::DriverError,
-                Operation::Query,
-                "the driver gave an access mode that is not known",
-            )
-        })
+        access_mode(flags)
     }
 
     /// The device of a `hipDevice_t`.

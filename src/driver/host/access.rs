@@ -33,9 +33,9 @@ impl Rights {
         self.write & bit(device) != 0
     }
 
-    /// True where a device other than `device` may do something.
-    pub(super) const fn beyond(self, device: Ordinal) -> bool {
-        self.read & !bit(device) != 0
+    /// How many devices other than `device` may do something.
+    pub(super) const fn beyond(self, device: Ordinal) -> u32 {
+        (self.read & !bit(device)).count_ones()
     }
 
     /// What the host may do: what any device may.
@@ -110,9 +110,9 @@ impl Change {
         }
     }
 
-    /// True where the list names a device other than `device`.
-    pub(super) const fn names_beyond(self, device: Ordinal) -> bool {
-        self.named & !bit(device) != 0
+    /// How many devices other than `device` the list names.
+    pub(super) const fn names_beyond(self, device: Ordinal) -> u32 {
+        (self.named & !bit(device)).count_ones()
     }
 }
 
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(both.prot(), Prot::ReadWrite);
         let less = give(&[line(0, AccessMode::NONE)], both).expect("a good list");
         assert_eq!(less.prot(), Prot::Read);
-        assert!(less.beyond(Ordinal(0)) && !less.beyond(Ordinal(2)));
+        assert_eq!((less.beyond(Ordinal(0)), less.beyond(Ordinal(2))), (1, 0));
     }
 
     #[test]

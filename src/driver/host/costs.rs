@@ -17,7 +17,7 @@ pub struct Point {
 
 /// How long each driver call takes, in µs. A cost of 0 and an empty table add no waiting; what is not listed
 /// (timelines, queries) takes what it takes.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Costs {
     /// The table's name, which whatever prints a time shows after "simulated".
     pub name: String,
@@ -27,20 +27,35 @@ pub struct Costs {
     pub free_us: f64,
     /// One `create`, by the block's bytes.
     pub create: Vec<Point>,
-    /// One `release`.
-    pub release_us: f64,
+    /// One `release`, by the block's bytes.
+    pub release: Vec<Point>,
     /// One `map`, whatever the size.
     pub map_us: f64,
     /// One `unmap`, by the block's bytes.
     pub unmap: Vec<Point>,
     /// `set_access` for each mapping in the range, by the block's bytes.
     pub set_access: Vec<Point>,
-    /// What a `set_access` takes once more when it names another device than a block's own.
+    /// What a `set_access` takes once more when it names a peer: another device than a block's own.
     pub peer_set_access_us: f64,
-    /// What each mapping of such a block takes in that call, instead of what `set_access` says.
-    pub peer_set_access_mapping_us: f64,
-    /// The least that an `unmap` takes where another device than the block's own has access.
-    pub peer_unmap_us: f64,
+    /// What it takes once more for each further peer that it names.
+    pub further_peer_set_access_us: f64,
+    /// What it takes once more where a peer could reach no mapping of the device before, by the bytes of the largest
+    /// block in the call.
+    pub first_peer_set_access: Vec<Point>,
+    /// What it takes once more then for each further peer that it names.
+    pub further_first_peer_set_access_us: f64,
+    /// What each mapping takes in a call that names a peer, by the block's bytes, instead of what `set_access` says.
+    pub peer_set_access_mapping: Vec<Point>,
+    /// What each mapping takes once more there for each further peer.
+    pub further_peer_set_access_mapping_us: f64,
+    /// The least that an `unmap` takes where a peer has access, by the block's bytes.
+    pub peer_unmap: Vec<Point>,
+    /// What it takes once more for each further peer that has access.
+    pub further_peer_unmap_us: f64,
+    /// What it takes once more where a peer can reach no other mapping of the device, by the block's bytes.
+    pub last_peer_unmap: Vec<Point>,
+    /// What it takes once more then for each further peer that has access.
+    pub further_last_peer_unmap_us: f64,
     /// One `allocate`.
     pub allocate_us: f64,
     /// One `deallocate`.
@@ -76,13 +91,20 @@ impl Costs {
             reserve_us: 17.0,
             free_us: 0.0,
             create: by_bytes([26.0, 26.0, 36.0, 89.0]),
-            release_us: 0.0,
+            release: Vec::new(),
             map_us: 1.15,
             unmap: by_bytes([19.0, 26.0, 36.0, 105.0]),
             set_access: by_bytes([28.0, 47.0, 77.0, 324.0]),
             peer_set_access_us: 1000.0,
-            peer_set_access_mapping_us: 48.0,
-            peer_unmap_us: 50.0,
+            further_peer_set_access_us: 0.0,
+            first_peer_set_access: Vec::new(),
+            further_first_peer_set_access_us: 0.0,
+            peer_set_access_mapping: points([0], [48.0]),
+            further_peer_set_access_mapping_us: 0.0,
+            peer_unmap: points([0], [50.0]),
+            further_peer_unmap_us: 0.0,
+            last_peer_unmap: Vec::new(),
+            further_last_peer_unmap_us: 0.0,
             allocate_us: 46.0,
             deallocate_us: 38.0,
             copy_joint_host: points([1, 256, 1024], [4.4, 5.7, 10.9]),
@@ -98,24 +120,52 @@ impl Costs {
         interpolate(&self.create, size.0)
     }
 
-    /// One `unmap`, of a mapping that a peer can reach or not.
-    pub(super) fn unmap_us(&self, size: ByteSize, peer: bool) -> f64 {
-        let least = if peer { self.peer_unmap_us } else { 0.0 };
-        interpolate(&self.unmap, size.0).max(least)
+    /// One `release`.
+    pub(super) fn release_us(&self, size: ByteSize) -> f64 {
+        interpolate(&self.release, size.0)
     }
 
-    /// One `set_access` over mappings of these sizes, each naming a peer of the block or not.
-    pub(super) fn set_access_us(&self, mappings: impl Iterator<Item = (ByteSize, bool)>) -> f64 {
-        let (mut us, mut call) = (0.0, 0.0);
-        for (size, peer) in mappings {
-            if peer {
-                call = self.peer_set_access_us;
-                us += self.peer_set_access_mapping_us;
-            } else {
-                us += interpolate(&self.set_access, size.0);
-            }
+    /// True where it matters whether a peer reaches anything else of the device.
+    pub(super) const fn tells_first_and_last(&self) -> bool {
+        !self.first_peer_set_access.is_empty() || !self.last_peer_unmap.is_empty()
+    }
+
+    /// One `unmap` of a mapping that `peers` peers can reach; `last` where they reach no other.
+    pub(super) fn unmap_us(&self, size: ByteSize, peers: u32, last: bool) -> f64 {
+        let local = interpolate(&self.unmap, size.0);
+        if peers == 0 {
+            return local;
         }
-        us + call
+        let once = if last {
+            interpolate(&self.last_peer_unmap, size.0) + further(peers, self.further_last_peer_unmap_us)
+        } else {
+            0.0
+        };
+        once + local.max(interpolate(&self.peer_unmap, size.0)) + further(peers, self.further_peer_unmap_us)
+    }
+
+    /// One `set_access` over mappings of these sizes, each with the number of its peers that the call names; `first`
+    /// where peers reached none before.
+    pub(super) fn set_access_us(&self, mappings: impl Iterator<Item = (ByteSize, u32)>, first: bool) -> f64 {
+        let (mut us, mut most, mut largest) = (0.0, 0, 0);
+        for (size, peers) in mappings {
+            most = most.max(peers);
+            largest = size.0.max(largest);
+            us += if peers == 0 {
+                interpolate(&self.set_access, size.0)
+            } else {
+                let each = further(peers, self.further_peer_set_access_mapping_us);
+                interpolate(&self.peer_set_access_mapping, size.0) + each
+            };
+        }
+        if most == 0 {
+            return us;
+        }
+        if first {
+            us += interpolate(&self.first_peer_set_access, largest)
+                + further(most, self.further_first_peer_set_access_us);
+        }
+        us + self.peer_set_access_us + further(most, self.further_peer_set_access_us)
     }
 
     /// What `slices` slices of `bytes` bytes together take: the caller, and the stream.
@@ -134,6 +184,11 @@ impl Costs {
 
 fn points<const N: usize>(at: [u64; N], us: [f64; N]) -> Vec<Point> {
     at.into_iter().zip(us).map(|(at, us)| Point { at, us }).collect()
+}
+
+/// What all peers after the first take.
+fn further(peers: u32, us: f64) -> f64 {
+    f64::from(peers.saturating_sub(1)) * us
 }
 
 /// The cost at `at`, never below 0. The points are in ascending order; where they are not, some are ignored.
@@ -208,11 +263,11 @@ mod tests {
     fn measured_points_come_out_as_measured() {
         let costs = h200();
         assert!((costs.create_us(ByteSize::gib(8)) - 89.0).abs() < 1e-9);
-        assert!((costs.unmap_us(ByteSize::mib(64), false) - 26.0).abs() < 1e-9);
-        assert!((costs.unmap_us(ByteSize::mib(64), true) - 50.0).abs() < 1e-9);
-        let remap = costs.unmap_us(ByteSize::mib(2), false)
+        assert!((costs.unmap_us(ByteSize::mib(64), 0, false) - 26.0).abs() < 1e-9);
+        assert!((costs.unmap_us(ByteSize::mib(64), 1, false) - 50.0).abs() < 1e-9);
+        let remap = costs.unmap_us(ByteSize::mib(2), 0, false)
             + costs.map_us
-            + costs.set_access_us([(ByteSize::mib(2), false)].into_iter());
+            + costs.set_access_us([(ByteSize::mib(2), 0)].into_iter(), false);
         assert!((remap - 50.0).abs() < 5.0, "one remap takes about 50 µs, here {remap}");
         let (_, device) = costs.copy_us(true, 1, 1 << 30);
         assert!((device - 512.0).abs() < 20.0, "1 GiB takes about 512 µs, here {device}");
@@ -221,10 +276,49 @@ mod tests {
     #[test]
     fn a_peer_costs_once_a_call_and_a_little_a_mapping() {
         let costs = h200();
-        let many = costs.set_access_us((0..64).map(|_| (ByteSize::mib(2), true)));
+        let many = costs.set_access_us((0..64).map(|_| (ByteSize::mib(2), 1)), false);
         assert!((many - (1000.0 + 64.0 * 48.0)).abs() < 1e-9);
-        let none = costs.set_access_us((0..64).map(|_| (ByteSize::mib(2), false)));
+        let none = costs.set_access_us((0..64).map(|_| (ByteSize::mib(2), 0)), false);
         assert!((none - 64.0 * 28.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn further_peers_cost_what_the_table_says() {
+        let costs = Costs {
+            further_peer_set_access_us: 100.0,
+            further_peer_set_access_mapping_us: 10.0,
+            further_peer_unmap_us: 5.0,
+            ..h200()
+        };
+        let call = |peers| costs.set_access_us((0..2).map(|_| (ByteSize::mib(2), peers)), false);
+        let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
+        close(call(0), 2.0 * 28.0);
+        close(call(1), 1000.0 + 2.0 * 48.0);
+        close(call(3), 1000.0 + 200.0 + 2.0 * (48.0 + 20.0));
+        close(costs.unmap_us(ByteSize::mib(2), 3, false), 50.0 + 10.0);
+        close(costs.unmap_us(ByteSize::gib(8), 1, false), 105.0);
+        let mixed = [(ByteSize::mib(2), 0), (ByteSize::mib(2), 2)];
+        close(costs.set_access_us(mixed.into_iter(), false), 28.0 + 1100.0 + 58.0);
+    }
+
+    #[test]
+    fn the_first_and_the_last_mapping_of_a_peer_cost_more() {
+        let costs = Costs {
+            first_peer_set_access: points([2 << 20, 1 << 30], [1400.0, 18_000.0]),
+            last_peer_unmap: points([0], [440.0]),
+            further_first_peer_set_access_us: 300.0,
+            further_last_peer_unmap_us: 30.0,
+            ..h200()
+        };
+        let call = |peers, first| costs.set_access_us([(ByteSize::gib(1), peers)].into_iter(), first);
+        let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
+        close(call(1, true), 18_000.0 + call(1, false));
+        close(call(3, true), 18_600.0 + call(3, false));
+        close(call(0, true), call(0, false));
+        close(costs.unmap_us(ByteSize::mib(2), 1, true), 440.0 + 50.0);
+        close(costs.unmap_us(ByteSize::mib(2), 2, true), 470.0 + 50.0);
+        close(costs.unmap_us(ByteSize::mib(2), 0, true), 19.0);
+        assert!(costs.tells_first_and_last() && !h200().tells_first_and_last());
     }
 
     #[test]

@@ -184,10 +184,13 @@ impl Memory {
         let growth = reserved.remove(range);
         books.maps.book(growth);
         let gone = books.blocks.unmapped(mapping.block);
+        let us = self.shape.costs.as_ref().map_or(0.0, |costs| {
+            let last = costs.tells_first_and_last() && !books.space.is_reached(mapping.home);
+            costs.unmap_us(range.size(), mapping.rights.beyond(mapping.home), last)
+        });
         drop(books);
         self.give_back(gone);
-        let peer = mapping.rights.beyond(mapping.home);
-        Ok(self.shape.costs.as_ref().map_or(0.0, |costs| costs.unmap_us(range.size(), peer)))
+        Ok(us)
     }
 }
 

@@ -18,6 +18,7 @@ mod memory;
 mod offsets;
 mod plain;
 mod protect;
+mod routes;
 mod shape;
 mod space;
 mod spare;
@@ -35,12 +36,14 @@ pub use costs::{Costs, Point};
 use crate::config::HostConfig;
 use crate::driver::{
     Access, AccessMode, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, Graph,
-    HostFunction, MemoryInfo, NativeBlock, Ordinal, Stream, Streams, TimelineId, unsupported,
+    HostFunction, MemoryInfo, NativeBlock, Ordinal, RecordId, RouteId, RouteSlice, Stream, Streams,
+    TimelineId, Way, unsupported,
 };
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
 use costs::Delay;
 use memory::{GRANULE, Memory};
+use routes::Routes;
 use shape::Shape;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -56,6 +59,7 @@ pub struct HostDriver {
     memory: Arc<Memory>,
     lines: Lines,
     timelines: Timelines,
+    routes: Routes,
 }
 
 impl HostDriver {
@@ -68,8 +72,8 @@ impl HostDriver {
     /// or no file descriptor left.
     pub fn new(config: HostConfig, costs: Option<Costs>) -> Result<Self> {
         let memory = Memory::new(Shape::new(&config, costs)?, config.max_maps)?;
-        let (lines, timelines) = (Lines::default(), Timelines::default());
-        Ok(Self { memory: Arc::new(memory), lines, timelines })
+        let (lines, timelines, routes) = (Lines::default(), Timelines::default(), Routes::default());
+        Ok(Self { memory: Arc::new(memory), lines, timelines, routes })
     }
 
     fn shape(&self) -> &Shape {
@@ -174,7 +178,7 @@ impl Driver for HostDriver {
     }
 
     fn release(&self, block: NativeBlock) -> Result<()> {
-        self.timed(|c| c.release_us, || self.memory.release(block))
+        self.timed_by_call(|| self.memory.release(block))
     }
 
     fn map(&self, range: DeviceRange, block: NativeBlock) -> Result<()> {
@@ -205,10 +209,52 @@ impl Driver for HostDriver {
         if count == 0 {
             return Ok(0);
         }
-        let joint = self.shape().capabilities.has(Capabilities::JOINT_COPIES);
-        let (host, device) = self.costs().map_or((0.0, 0.0), |costs| costs.copy_us(joint, count, bytes));
+        let (host, device) = self.copy_us(count, bytes);
         self.timed(|_| host, || line.push(Work::Copy(slices.into(), device)))?;
-        Ok(if joint { 1 } else { u32::try_from(count).unwrap_or(u32::MAX) })
+        Ok(self.launches(count))
+    }
+
+    fn route_create(&self, device: Ordinal, way: Way, slices: &[RouteSlice]) -> Result<RouteId> {
+        self.check_device(device, Operation::Copy)?;
+        self.needs_routes()?;
+        self.routes.create(device, way, slices)
+    }
+
+    fn route_destroy(&self, route: RouteId) -> Result<()> {
+        self.routes.destroy(route)
+    }
+
+    fn route_copy(
+        &self,
+        device: Ordinal,
+        stream: Stream,
+        route: RouteId,
+        slices: &[CopySlice],
+    ) -> Result<u32> {
+        self.needs_routes()?;
+        let line = self.lines.find_on(device, stream).map_err(|e| e.during(Operation::Copy))?;
+        let leg = self.routes.leg(device, route, slices)?;
+        let (count, bytes) = measure(slices)?;
+        if count == 0 {
+            return Ok(0);
+        }
+        let (host, device) = self.copy_us(count, bytes);
+        self.timed(|_| host, || line.push_live(Item::Leg(leg, device)))?;
+        Ok(self.launches(count))
+    }
+
+    fn route_record(&self, stream: Stream, route: RouteId) -> Result<RecordId> {
+        self.needs_routes()?;
+        self.routes.record(&self.lines, stream, route, |slices| {
+            let bytes = slices.iter().fold(0_u64, |sum, slice| sum.saturating_add(slice.bytes));
+            self.copy_us(slices.len() as u64, bytes).1
+        })
+    }
+
+    fn route_point(&self, record: RecordId, graph: Graph, slices: &[CopySlice]) -> Result<()> {
+        self.needs_routes()?;
+        measure(slices)?;
+        self.routes.point(&self.lines, record, graph, slices)
     }
 
     fn timeline_create(&self, device: Ordinal) -> Result<TimelineId> {
@@ -329,7 +375,7 @@ impl Streams for HostDriver {
 
     fn launch(&self, graph: Graph, stream: Stream) -> Result<()> {
         self.needs_functions(Operation::Launch)?;
-        self.lines.launch(graph, stream)
+        self.lines.launch(graph, stream, |record| self.routes.is_live(record))
     }
 
     fn destroy_graph(&self, graph: Graph) -> Result<()> {

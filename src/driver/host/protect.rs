@@ -1,6 +1,7 @@
 //! mapped → accessible.
 
 use super::access::Change;
+use super::costs::Costs;
 use super::memory::{Memory, at, check_range};
 use super::space::{Mapping, Reserved, fail};
 use super::sys::{Errno, Prot};
@@ -17,13 +18,16 @@ impl Memory {
         let change = Change::new(access, self.shape.devices, separate)
             .map_err(|e| e.at(range.start(), range.size()))?;
         let mut books = self.write();
+        let home = books.space.reserved(range, Operation::SetAccess)?.within(range).next().map(|m| m.home);
+        let matters = self.shape.costs.as_ref().is_some_and(Costs::tells_first_and_last);
+        let first = matters && !home.is_some_and(|home| books.space.is_reached(home));
         let reserved = books.space.reserved(range, Operation::SetAccess)?;
         self.check_reach(reserved, range)?;
         protect(reserved, range, change).map_err(|e| at(e, Operation::SetAccess, range))?;
         reserved.set_rights(range, |rights| change.applied(rights));
         let Some(costs) = &self.shape.costs else { return Ok(0.0) };
         let mappings = reserved.within(range);
-        Ok(costs.set_access_us(mappings.map(|m| (m.range.size(), change.names_beyond(m.home)))))
+        Ok(costs.set_access_us(mappings.map(|m| (m.range.size(), change.names_beyond(m.home))), first))
     }
 
     /// Checks that the capabilities allow a set-access of `range`.
@@ -79,4 +83,40 @@ fn protect_runs(
         };
     }
     run.map_or(Ok(()), |(last, prot)| reserved.window.protect(last, prot))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::HostConfig;
+    use crate::driver::host::costs::Point;
+    use crate::driver::host::shape::Shape;
+    use crate::driver::{AccessMode, CreateOptions, Ordinal};
+    use crate::units::Granularity;
+
+    /// Simulated µs are reckoned, not measured.
+    #[test]
+    fn the_first_mapping_that_a_peer_reaches_and_the_last_one_cost_more() {
+        let once = |us| vec![Point { at: 0, us }];
+        let (first_peer_set_access, last_peer_unmap) = (once(1000.0), once(500.0));
+        let costs = Costs { first_peer_set_access, last_peer_unmap, ..Costs::default() };
+        let config = HostConfig { devices: 2, ..HostConfig::default() };
+        let memory = Memory::new(Shape::new(&config, Some(costs)).expect("a shape"), 0).expect("memory");
+        let size = ByteSize::mib(2);
+        let granule = Granularity::new(size.0).expect("a granule");
+        let place = || memory.reserve(size, granule).expect("a range");
+        // Two reservations: it is the device's memory that counts.
+        let ranges = [place(), place()];
+        for range in ranges {
+            let block = memory.create(Ordinal(0), size, CreateOptions::default()).expect("a block");
+            memory.map(range, block).expect("mapped");
+        }
+        let line = |device| Access { device: Ordinal(device), mode: AccessMode::READ_WRITE };
+        let set = |i: usize, list: &[Access]| memory.set_access(ranges[i], list).expect("accessible");
+        let both = [line(0), line(1)];
+        let us = [set(0, &[line(0)]), set(0, &both), set(1, &both), set(1, &both)];
+        assert_eq!(us.map(f64::round), [0.0, 1000.0, 0.0, 0.0]);
+        let us = ranges.map(|range| memory.unmap(range).expect("unmapped"));
+        assert_eq!(us.map(f64::round), [0.0, 500.0]);
+    }
 }

@@ -38,7 +38,7 @@ impl Shape {
 }
 
 /// The capabilities and their names.
-const CAPABILITIES: [(&str, Capabilities); 11] = [
+const CAPABILITIES: [(&str, Capabilities); 12] = [
     ("virtual_memory", Capabilities::VIRTUAL_MEMORY),
     ("aliasing", Capabilities::ALIASING),
     ("device_access", Capabilities::DEVICE_ACCESS),
@@ -49,6 +49,7 @@ const CAPABILITIES: [(&str, Capabilities); 11] = [
     ("host_touch", Capabilities::HOST_TOUCH),
     ("host_functions", Capabilities::HOST_FUNCTIONS),
     ("huge_pages", Capabilities::HUGE_PAGES),
+    ("routes", Capabilities::ROUTES),
     ("early_waits", Capabilities::EARLY_WAITS),
 ];
 

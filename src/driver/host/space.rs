@@ -114,6 +114,16 @@ impl Space {
         }
     }
 
+    /// True where another device can reach a mapping of `home`'s memory.
+    pub(super) fn is_reached(&self, home: Ordinal) -> bool {
+        let reserved = self.0.values().filter_map(|region| match region {
+            Region::Reserved(reserved) => Some(reserved),
+            Region::Plain(_) => None,
+        });
+        let mut mappings = reserved.flat_map(|reserved| reserved.mappings.values());
+        mappings.any(|mapping| mapping.home == home && mapping.rights.beyond(home) > 0)
+    }
+
     /// What is at `address`.
     pub(super) fn span(&self, address: DevicePtr) -> Span {
         match self.at(address) {

@@ -124,10 +124,14 @@ impl Memory {
         self.write().blocks.settle(&gone);
     }
 
-    pub(super) fn release(&self, block: NativeBlock) -> Result<()> {
+    /// Gives up a block, and says how long that takes in simulated time.
+    pub(super) fn release(&self, block: NativeBlock) -> Result<f64> {
         self.needs_virtual_memory(Operation::Release)?;
-        let gone = self.write().blocks.release(block)?;
+        let mut books = self.write();
+        let size = books.blocks.get(block, Operation::Release)?.size;
+        let gone = books.blocks.release(block)?;
+        drop(books);
         self.give_back(gone);
-        Ok(())
+        Ok(self.shape.costs.as_ref().map_or(0.0, |costs| costs.release_us(size)))
     }
 }

@@ -3,9 +3,10 @@
 use super::copy;
 use super::costs::Delay;
 use super::memory::Memory;
+use super::routes::Leg;
 use super::sys;
 use super::timeline::Ticket;
-use crate::driver::{CopySlice, HostFunction, Ordinal};
+use crate::driver::{CopySlice, HostFunction, Ordinal, RecordId};
 use crate::error::{Error, Kind, Operation, Result};
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,6 +18,8 @@ use std::thread::JoinHandle;
 pub(super) enum Work {
     /// Copies, and how many µs a device would take for them.
     Copy(Box<[CopySlice]>, f64),
+    /// A route's copies, where the launch says: nothing where it does not.
+    Recorded(RecordId, f64),
     /// A call of the program's.
     Call(HostFunction),
 }
@@ -24,8 +27,10 @@ pub(super) enum Work {
 /// What waits in a queue.
 pub(super) enum Item {
     One(Work),
-    /// A captured graph; every launch shares what it kept.
-    Graph(Arc<[Work]>),
+    /// A route's copies, and how many µs a device would take for them.
+    Leg(Leg, f64),
+    /// A captured graph, and where its recorded copies go in this launch; every launch shares what it kept.
+    Graph(Arc<[Work]>, Vec<(RecordId, Leg)>),
     Write(Ticket),
     Wait(Ticket),
 }
@@ -34,7 +39,8 @@ impl fmt::Debug for Item {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::One(_) => "work",
-            Self::Graph(_) => "graph",
+            Self::Leg(..) => "route's copies",
+            Self::Graph(..) => "graph",
             Self::Write(_) => "timeline write",
             Self::Wait(_) => "timeline wait",
         })
@@ -110,6 +116,16 @@ impl Line {
             Some(kept) => kept.push(work),
             None => self.enter(state, Item::One(work)),
         }
+        Ok(())
+    }
+
+    /// Keeps what is there for captures only.
+    pub(super) fn push_captured(&self, work: Work) -> Result<()> {
+        let mut state = self.state();
+        state.check()?;
+        let hint = "the stream is not being captured";
+        let kept = state.capture.as_mut().ok_or_else(|| error(Kind::WrongState, hint))?;
+        kept.push(work);
         Ok(())
     }
 
@@ -225,8 +241,9 @@ impl Line {
 
     fn execute(&self, memory: &Memory, item: Item) -> Result<()> {
         match item {
-            Item::One(work) => self.work(memory, &work),
-            Item::Graph(kept) => kept.iter().try_for_each(|work| self.work(memory, work)),
+            Item::One(work) => self.work(memory, &work, &[]),
+            Item::Leg(leg, us) => self.copy(memory, &leg.slices, us),
+            Item::Graph(kept, legs) => kept.iter().try_for_each(|work| self.work(memory, work, &legs)),
             Item::Write(ticket) => {
                 ticket.write();
                 Ok(())
@@ -235,19 +252,25 @@ impl Line {
         }
     }
 
-    fn work(&self, memory: &Memory, work: &Work) -> Result<()> {
+    fn work(&self, memory: &Memory, work: &Work, legs: &[(RecordId, Leg)]) -> Result<()> {
         match work {
-            Work::Copy(slices, us) => {
-                let delay = Delay::start(memory.shape.costs.is_some());
-                copy::run(memory, self.device, slices)?;
-                delay.until(*us);
-                Ok(())
-            }
+            Work::Copy(slices, us) => self.copy(memory, slices, *us),
+            Work::Recorded(record, us) => match legs.iter().find(|(of, _)| of == record) {
+                Some((_, leg)) => self.copy(memory, &leg.slices, *us),
+                None => Ok(()),
+            },
             Work::Call(function) => {
                 function();
                 Ok(())
             }
         }
+    }
+
+    fn copy(&self, memory: &Memory, slices: &[CopySlice], us: f64) -> Result<()> {
+        let delay = Delay::start(memory.shape.costs.is_some());
+        copy::run(memory, self.device, slices)?;
+        delay.until(us);
+        Ok(())
     }
 
     /// Stops the stream for good: what waits is dropped, and whoever waits for it is told.

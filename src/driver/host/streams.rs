@@ -1,8 +1,9 @@
 //! All streams and graphs of a driver.
 
 use super::memory::Memory;
+use super::routes::{Aim, Leg};
 use super::stream::{Item, Line, Work};
-use crate::driver::{Graph, Ordinal, Stream};
+use crate::driver::{Graph, Ordinal, RecordId, Stream};
 use crate::error::{Error, Kind, Operation, Result};
 use std::collections::HashMap;
 use std::fmt;
@@ -22,6 +23,18 @@ struct Entry {
 struct Kept {
     device: Ordinal,
     work: Arc<[Work]>,
+    /// Where later launches' recorded copies go.
+    aims: Vec<(RecordId, Aim)>,
+}
+
+impl Kept {
+    /// The copies that were recorded into it.
+    fn records(&self) -> impl Iterator<Item = RecordId> {
+        self.work.iter().filter_map(|work| match work {
+            Work::Recorded(record, _) => Some(*record),
+            _ => None,
+        })
+    }
 }
 
 impl fmt::Debug for Kept {
@@ -97,20 +110,46 @@ impl Lines {
         let line = self.find(stream)?;
         let (device, work) = (line.device, line.capture_end()?);
         let number = self.number();
-        self.graphs.write().unwrap_or_else(PoisonError::into_inner).insert(number, Kept { device, work });
+        let kept = Kept { device, work, aims: Vec::new() };
+        self.graphs.write().unwrap_or_else(PoisonError::into_inner).insert(number, kept);
         Ok(Graph(number))
     }
 
-    pub(super) fn launch(&self, graph: Graph, stream: Stream) -> Result<()> {
+    /// Says where recorded copies of a graph go from now on.
+    pub(super) fn point(&self, graph: Graph, record: RecordId, aim: Aim) -> Result<()> {
+        let mut graphs = self.graphs.write().unwrap_or_else(PoisonError::into_inner);
+        let kept = graphs.get_mut(&graph.0).ok_or_else(no_graph)?;
+        if !kept.records().any(|inside| inside == record) {
+            let hint = "these copies were not recorded into this graph";
+            return Err(Error::new(Kind::InvalidArgument, Operation::Copy, hint));
+        }
+        kept.aims.retain(|(of, _)| *of != record);
+        kept.aims.push((record, aim));
+        Ok(())
+    }
+
+    /// Enqueues a graph, all of whose recorded copies `is_live` knows.
+    pub(super) fn launch(
+        &self,
+        graph: Graph,
+        stream: Stream,
+        is_live: impl Fn(RecordId) -> bool,
+    ) -> Result<()> {
         let graphs = self.graphs.read().unwrap_or_else(PoisonError::into_inner);
         let kept = graphs.get(&graph.0).cloned().ok_or_else(no_graph)?;
         drop(graphs);
+        if !kept.records().all(is_live) {
+            let hint = "copies in the graph are of an earlier generation: record it again";
+            return Err(Error::new(Kind::WrongState, Operation::Launch, hint));
+        }
         let line = self.find(stream)?;
         if line.device != kept.device {
             return Err(fail(Kind::InvalidArgument, "the graph was captured on another device")
                 .during(Operation::Launch));
         }
-        line.push_live(Item::Graph(kept.work)).map_err(|e| e.during(Operation::Launch))
+        let leg = |(of, aim): &(RecordId, Aim)| Some((*of, aim.leg()?));
+        let legs: Vec<(RecordId, Leg)> = kept.aims.iter().filter_map(leg).collect();
+        line.push_live(Item::Graph(kept.work, legs)).map_err(|e| e.during(Operation::Launch))
     }
 
     pub(super) fn destroy_graph(&self, graph: Graph) -> Result<()> {

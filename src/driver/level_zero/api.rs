@@ -13,8 +13,8 @@ use super::layout::{
     SysmanProperties, Uuid,
 };
 use crate::driver::library::{Library, Places, intern};
+use crate::driver::table::table;
 use crate::error::{Error, Kind, Operation};
-use std::ffi::{CStr, c_void};
 
 const _: () = assert!(size_of::<usize>() == size_of::<u64>(), "handles are 64-bit pointers");
 
@@ -38,59 +38,8 @@ const GPU_ONLY: u32 = 1;
 /// Where the library may be.
 pub(super) const PLACES: Places = Places { base: "libze_loader.so", sonames: &["libze_loader.so.1"] };
 
-/// Writes the table: a field for each symbol, and a method of the same name that calls it.
-macro_rules! table {
-    (required { $($name:ident = $symbol:literal ($($arg:ident: $type:ty),*);)* }
-     optional { $($oname:ident = $osymbol:literal ($($oarg:ident: $otype:ty),*);)* }) => {
-        /// The table of functions.
-        #[derive(Debug)]
-        pub(super) struct Api {
-            library: Library,
-            $($name: unsafe extern "C" fn($($type),*) -> Status,)*
-            $($oname: Option<unsafe extern "C" fn($($otype),*) -> Status>,)*
-        }
-
-        impl Api {
-            /// Looks every symbol up. A required one that is missing makes the library useless: its name is given.
-            fn load(library: Library) -> Result<Self, &'static CStr> {
-                Ok(Self {
-                    $($name: {
-                        let address = library.symbol($symbol).ok_or($symbol)?;
-                        // SAFETY: the symbol has the signature that its header gives it, which the table repeats.
-                        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> Status>(address.as_ptr()) }
-                    },)*
-                    $($oname: library.symbol($osymbol).map(|address| {
-                        // SAFETY: as above.
-                        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($otype),*) -> Status>(address.as_ptr()) }
-                    }),)*
-                    library,
-                })
-            }
-
-            $(
-                #[expect(clippy::too_many_arguments, clippy::allow_attributes, reason = "the driver's signature")]
-                #[allow(unfulfilled_lint_expectations, reason = "most have few")]
-                pub(super) fn $name(&self, $($arg: $type),*) -> Status {
-                    // SAFETY: references are valid for the call, pointers are to arrays of the length passed
-                    // beside them, and handles are those that the driver gave (the books of this driver establish
-                    // that) or the caller's, who vouches for them.
-                    unsafe { (self.$name)($($arg),*) }
-                }
-            )*
-            $(
-                pub(super) fn $oname(&self, $($oarg: $otype),*) -> Status {
-                    match self.$oname {
-                        // SAFETY: as for the required ones.
-                        Some(function) => unsafe { function($($oarg),*) },
-                        None => UNSUPPORTED,
-                    }
-                }
-            )*
-        }
-    };
-}
-
 table! {
+    answers Status; missing UNSUPPORTED;
     required {
         init = c"zeInit" (flags: u32);
         drivers = c"zeDriverGet" (count: &mut u32, drivers: *mut u64);

@@ -77,7 +77,13 @@ impl Core {
     }
 
     pub(super) fn device(&self, device: Ordinal, operation: Operation) -> Result<&Device> {
-        let missing = || Error::new(Kind::NoDevice, operation, "no device of that number");
+        let missing = || {
+            Error::new(
+                Kind::NoDevice,
+                operation,
+                "no device of that number: gvmm_device_count says how many there are",
+            )
+        };
         self.devices.get(device.0 as usize).ok_or_else(missing)
     }
 

@@ -1,9 +1,8 @@
 //! `ze_result_t` → [`Error`]: the number and its name are kept, the kind is the same event's kind on every driver.
 
 use super::api::{Api, SUCCESS, Status};
+use crate::driver::codes::{Row, failure, no_descriptor_left};
 use crate::error::{Error, Kind, Operation, Result};
-
-struct Row(Status, &'static str, Kind, &'static str);
 
 const LOST: &str = "the device is lost, which too much memory in use may also be the cause of: restart the process, \
     and look into the kernel log";
@@ -11,7 +10,7 @@ const LACKS: &str = "this driver lacks the function";
 const STARTED: &str = "the driver is not initialised: the process may be a child made by fork";
 
 /// What each known number means. Where a kind depends on the operation, `kind_of` says so.
-const ROWS: &[Row] = &[
+pub(super) const ROWS: &[Row<Status>] = &[
     Row(1, "ZE_RESULT_NOT_READY", Kind::Busy, ""),
     Row(0x7000_0001, "ZE_RESULT_ERROR_DEVICE_LOST", Kind::DeviceLost, LOST),
     Row(0x7000_0002, "ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY", Kind::OutOfHostMemory, ""),
@@ -79,12 +78,7 @@ impl Api {
 }
 
 fn error(status: Status, operation: Operation) -> Error {
-    match ROWS.iter().find(|row| row.0 == status) {
-        Some(Row(code, name, kind, hint)) => {
-            Error::new(kind_of(*kind, operation), operation, hint).native(i64::from(*code), name)
-        }
-        None => Error::new(Kind::DriverError, operation, "").native(i64::from(status), ""),
-    }
+    failure(ROWS, status, operation, |kind, _, operation| kind_of(kind, operation), |_| "")
 }
 
 /// The same number means another thing in some operations.
@@ -106,14 +100,6 @@ fn kind_of(kind: Kind, operation: Operation) -> Kind {
             Operation::Create | Operation::Share,
         ) if no_descriptor_left() => Kind::OutOfFileDescriptors,
         _ => kind,
-    }
-}
-
-/// True where this process can open no further file.
-fn no_descriptor_left() -> bool {
-    match std::fs::File::open("/dev/null") {
-        Ok(_) => false,
-        Err(error) => matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)),
     }
 }
 

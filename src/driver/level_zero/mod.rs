@@ -13,6 +13,8 @@ mod events;
 mod layout;
 mod lists;
 mod memory;
+#[cfg(test)]
+mod oracle;
 mod places;
 mod share;
 mod stream;

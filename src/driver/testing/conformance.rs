@@ -10,6 +10,7 @@ mod maps;
 mod plain;
 mod ranges;
 mod rig;
+mod routes;
 mod sharing;
 mod timelines;
 
@@ -167,7 +168,7 @@ fn outcome(verdict: Verdict) -> Outcome {
 
 /// All checks.
 pub fn checks() -> Vec<Check> {
-    let parts: [&[Check]; 10] = [
+    let parts: [&[Check]; 11] = [
         devices::CHECKS,
         ranges::CHECKS,
         blocks::CHECKS,
@@ -175,6 +176,7 @@ pub fn checks() -> Vec<Check> {
         access::CHECKS,
         plain::CHECKS,
         copies::CHECKS,
+        routes::CHECKS,
         timelines::CHECKS,
         capture::CHECKS,
         sharing::CHECKS,

@@ -33,7 +33,7 @@ impl Call {
     pub const ALLOCATE: Self = Self(8);
     /// `deallocate`.
     pub const DEALLOCATE: Self = Self(9);
-    /// `copy`.
+    /// `copy`, and `route_copy`.
     pub const COPY: Self = Self(10);
     /// `timeline_create`.
     pub const TIMELINE_CREATE: Self = Self(11);
@@ -56,8 +56,17 @@ impl Call {
     /// `memory`.
     pub const MEMORY: Self = Self(20);
 
+    /// `route_create`.
+    pub const ROUTE_CREATE: Self = Self(21);
+    /// `route_destroy`.
+    pub const ROUTE_DESTROY: Self = Self(22);
+    /// `route_record`.
+    pub const ROUTE_RECORD: Self = Self(23);
+    /// `route_point`.
+    pub const ROUTE_POINT: Self = Self(24);
+
     /// How many calls there are.
-    pub const COUNT: u32 = 20;
+    pub const COUNT: u32 = 24;
 
     /// Every call.
     pub fn all() -> impl Iterator<Item = Self> {
@@ -92,6 +101,10 @@ impl Call {
             "export",
             "import",
             "memory",
+            "route_create",
+            "route_destroy",
+            "route_record",
+            "route_point",
         ];
         NAMES.get((self.0 as usize).wrapping_sub(1)).copied().unwrap_or("unknown")
     }

@@ -2,8 +2,8 @@
 
 use super::Call;
 use crate::driver::{
-    Access, AccessMode, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, MemoryInfo, NativeBlock,
-    Ordinal, Stream, Streams, TimelineId,
+    Access, AccessMode, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, Graph, MemoryInfo,
+    NativeBlock, Ordinal, RecordId, RouteId, RouteSlice, Stream, Streams, TimelineId, Way,
 };
 use crate::error::Result;
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
@@ -30,6 +30,10 @@ fn of(range: DeviceRange) -> Bytes {
 
 fn sized(size: ByteSize) -> Bytes {
     (DevicePtr::NULL, size)
+}
+
+fn total(slices: &[CopySlice]) -> Bytes {
+    sized(ByteSize(slices.iter().fold(0_u64, |sum, s| sum.saturating_add(s.bytes))))
 }
 
 impl<T: Tap> Driver for T {
@@ -90,8 +94,33 @@ impl<T: Tap> Driver for T {
     }
 
     fn copy(&self, device: Ordinal, stream: Stream, slices: &[CopySlice]) -> Result<u32> {
-        let bytes = slices.iter().fold(0_u64, |sum, s| sum.saturating_add(s.bytes));
-        self.around(Call::COPY, sized(ByteSize(bytes)), |d| d.copy(device, stream, slices))
+        self.around(Call::COPY, total(slices), |d| d.copy(device, stream, slices))
+    }
+
+    fn route_create(&self, device: Ordinal, way: Way, slices: &[RouteSlice]) -> Result<RouteId> {
+        self.around(Call::ROUTE_CREATE, NOWHERE, |d| d.route_create(device, way, slices))
+    }
+
+    fn route_destroy(&self, route: RouteId) -> Result<()> {
+        self.around(Call::ROUTE_DESTROY, NOWHERE, |d| d.route_destroy(route))
+    }
+
+    fn route_copy(
+        &self,
+        device: Ordinal,
+        stream: Stream,
+        route: RouteId,
+        slices: &[CopySlice],
+    ) -> Result<u32> {
+        self.around(Call::COPY, total(slices), |d| d.route_copy(device, stream, route, slices))
+    }
+
+    fn route_record(&self, stream: Stream, route: RouteId) -> Result<RecordId> {
+        self.around(Call::ROUTE_RECORD, NOWHERE, |d| d.route_record(stream, route))
+    }
+
+    fn route_point(&self, record: RecordId, graph: Graph, slices: &[CopySlice]) -> Result<()> {
+        self.around(Call::ROUTE_POINT, total(slices), |d| d.route_point(record, graph, slices))
     }
 
     fn timeline_create(&self, device: Ordinal) -> Result<TimelineId> {

@@ -4,7 +4,7 @@ use super::super::touch;
 use super::{Checked, Mismatch, Staged, Stop, Verdict};
 use crate::driver::{
     Access, AccessMode, Capabilities, CopySlice, CreateOptions, Driver, DriverKind, Graph, NativeBlock,
-    Ordinal, Stream, Streams, TimelineId,
+    Ordinal, RouteId, RouteSlice, Stream, Streams, TimelineId, Way,
 };
 use crate::error::{Kind, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
@@ -30,6 +30,7 @@ pub(super) struct Rig {
     streams: Vec<Stream>,
     timelines: Vec<TimelineId>,
     graphs: Vec<Graph>,
+    routes: Vec<RouteId>,
 }
 
 fn forget<T: PartialEq>(list: &mut Vec<T>, item: &T) {
@@ -57,6 +58,7 @@ impl Rig {
             streams: Vec::new(),
             timelines: Vec::new(),
             graphs: Vec::new(),
+            routes: Vec::new(),
         })
     }
 
@@ -177,6 +179,18 @@ impl Rig {
     pub(super) fn destroy_timeline(&mut self, timeline: TimelineId) -> Result<()> {
         self.driver.timeline_destroy(timeline)?;
         forget(&mut self.timelines, &timeline);
+        Ok(())
+    }
+
+    pub(super) fn route(&mut self, way: Way, slices: &[RouteSlice]) -> Result<RouteId> {
+        let route = self.driver.route_create(self.device, way, slices)?;
+        self.routes.push(route);
+        Ok(route)
+    }
+
+    pub(super) fn destroy_route(&mut self, route: RouteId) -> Result<()> {
+        self.driver.route_destroy(route)?;
+        forget(&mut self.routes, &route);
         Ok(())
     }
 
@@ -303,6 +317,7 @@ impl Rig {
         let d = &self.driver;
         self.streams.drain(..).for_each(|s| note(d.streams().destroy(s)));
         self.graphs.drain(..).for_each(|g| note(d.streams().destroy_graph(g)));
+        self.routes.drain(..).for_each(|r| note(d.route_destroy(r)));
         self.timelines.drain(..).for_each(|t| note(d.timeline_destroy(t)));
         self.mappings.drain(..).for_each(|m| note(d.unmap(m)));
         self.ranges.drain(..).for_each(|r| note(d.free(r)));

@@ -1,0 +1,124 @@
+//! What a step with a remap, and a slot that changed, cost beside the driver's own calls: made-up recordings, run in
+//! turn with ones in which nothing moves.
+
+use super::figures::figure;
+use super::options::ProfileOptions;
+use super::profile::Missing;
+use super::spread::median;
+use super::steps::start;
+use crate::executor::{Run, StepCost, in_step};
+use crate::failure::{Context, Failure};
+use crate::report::FIRST_COUNTED_STEP;
+use crate::setup::{self, CostChoice, Joint};
+use crate::trace::{Slot, Trace};
+use gvmm::driver::Capabilities;
+use gvmm::rebind::Threshold;
+use gvmm::rebind::profile::Profile;
+use gvmm::vm::Device;
+use std::sync::Arc;
+
+const MIB: u64 = 1 << 20;
+const STEPS: usize = 40;
+/// Slots that are mapped, of which one moves.
+const MAPPED: usize = 8;
+/// Slots that are copied, all of which move.
+const COPIED: usize = 256;
+const COPIED_BYTES: u64 = 4096;
+
+/// Inputs of which the first `moving` have another buffer in every step.
+fn recording(name: &str, slots: usize, bytes: u64, moving: usize) -> Trace {
+    let slot = |i: usize| Slot { name: i.to_string(), bytes, is_in: true, is_out: false };
+    let buffer = |step: usize, i: usize| (2 * i + if i < moving { step % 2 } else { 0 }) as u64;
+    Trace {
+        name: name.into(),
+        slots: (0..slots).map(slot).collect(),
+        steps: (0..STEPS).map(|step| (0..slots).map(|i| buffer(step, i)).collect()).collect(),
+    }
+}
+
+/// Medians of a recording's steps, in µs.
+#[derive(Clone, Copy)]
+struct Step {
+    /// In driver calls.
+    driver: f64,
+    /// Of begin and end, outside of them.
+    outside: f64,
+}
+
+impl Step {
+    fn of(costs: &[StepCost]) -> Self {
+        let us = |time: std::time::Duration| time.as_secs_f64() * 1e6;
+        let driver = |cost: &StepCost| us(cost.begun.driver_time + cost.ended.driver_time);
+        let counted = costs.get(FIRST_COUNTED_STEP..).unwrap_or_default();
+        let middle = |of: &dyn Fn(&StepCost) -> f64| median(counted.iter().map(of).collect()).unwrap_or(0.0);
+        Self { driver: middle(&driver), outside: middle(&|cost| us(cost.time) - driver(cost)) }
+    }
+}
+
+pub(super) fn measure(
+    profile: &mut Profile,
+    options: &ProfileOptions,
+    missing: &mut Missing,
+) -> Result<(), Failure> {
+    const NAMES: [&str; 3] = ["remap", "remap_wait", "changed_slot"];
+    let costs = CostChoice::read(options.costs.as_deref())?;
+    let Ok(device) = setup::open_device(options.driver.kind(), costs, 0, Joint::On) else {
+        missing.extend(NAMES);
+        return Ok(());
+    };
+    let copied = |moving| (recording("copied", COPIED, COPIED_BYTES, moving), Threshold(COPIED_BYTES));
+    let [rest, moved] = in_turn(&device, [copied(0), copied(COPIED)])?;
+    profile.changed_slot = figure((moved.outside - rest.outside) / COPIED as f64, 0.0);
+    if !device.capabilities().has(Capabilities::VIRTUAL_MEMORY) {
+        missing.extend(&NAMES[..2]);
+        return Ok(());
+    }
+    let mapped = |moving| (recording("mapped", MAPPED, 2 * MIB, moving), Threshold::OFF);
+    let [rest, moved] = in_turn(&device, [mapped(0), mapped(1)])?;
+    let calls = [profile.unmap.at(2 * MIB), profile.map.at(2 * MIB), profile.set_access.at(2 * MIB)];
+    let own: f64 = calls.iter().map(|time| time.0 as f64 / 1e6).sum();
+    profile.remap = figure(moved.driver - rest.driver - own, 0.0);
+    profile.remap_wait = figure(moved.outside - rest.outside, 0.0);
+    Ok(())
+}
+
+/// Both, step by step in turn.
+fn in_turn(device: &Arc<Device>, pair: [(Trace, Threshold); 2]) -> Result<[Step; 2], Failure> {
+    let [(first, first_threshold), (second, second_threshold)] = &pair;
+    let mut runs: [(&Trace, Box<dyn Run + '_>, Vec<StepCost>); 2] = [
+        (first, start(device, first, *first_threshold, &[])?, Vec::new()),
+        (second, start(device, second, *second_threshold, &[])?, Vec::new()),
+    ];
+    for step in 0..STEPS {
+        for (trace, run, costs) in &mut runs {
+            costs.push(run.run_step(step).map_err(|error| in_step(trace, step, error))?);
+        }
+    }
+    let steps = runs.each_ref().map(|(_, _, costs)| Step::of(costs));
+    for (trace, run, costs) in runs {
+        let tally = run.finish(costs).during("binding")?.tally;
+        if let Some(first) = tally.first_mismatch {
+            return Err(Failure::new(format!(
+                "{}: {} slots were wrong, the first in {first}",
+                trace.name, tally.mismatches
+            )));
+        }
+    }
+    Ok(steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_the_made_up_recordings_so_many_buffers_change() {
+        let trace = recording("r", 5, 64, 2);
+        let changed =
+            trace.steps.windows(2).map(|pair| pair[0].iter().zip(&pair[1]).filter(|(a, b)| a != b).count());
+        assert!(trace.steps.len() == STEPS && changed.min() == Some(2));
+        let mut buffers = trace.steps[1].clone();
+        buffers.dedup();
+        assert_eq!(buffers.len(), 5, "no buffer is shared");
+    }
+}

@@ -1,0 +1,195 @@
+//! Tables for people, in Markdown, so that they can go into a document.
+
+use super::copies::CopyRow;
+use super::row::Row;
+use super::spread::short;
+use super::steps::{Comparison, Recording};
+use super::vmm::Report;
+use comfy_table::{Table, presets};
+
+/// Bytes in the unit that suits them.
+pub(super) fn size(bytes: u64) -> String {
+    const UNITS: [(u32, &str); 3] = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let unit = UNITS.into_iter().find(|(shift, _)| bytes >> shift > 0);
+    let Some((shift, unit)) = unit else { return format!("{bytes} B") };
+    let whole = bytes >> shift << shift == bytes;
+    let number = bytes as f64 / f64::from(1_u32 << shift);
+    if whole { format!("{number:.0} {unit}") } else { format!("{number:.1} {unit}") }
+}
+
+fn markdown<const N: usize>(header: [String; N]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN);
+    table.set_header(header);
+    table
+}
+
+pub(super) fn vmm(report: &Report) -> String {
+    let unit = report.header.unit();
+    let mut parts = vec![report.header.text()];
+    parts.extend([blocks(report, unit), accesses(report, unit), copies(report, unit)].into_iter().flatten());
+    let percent = |part: f64| format!("{:.0} %", part * 100.0);
+    parts.extend(report.fits.iter().map(|fit| {
+        let (median, worst) = (percent(fit.median_error), percent(fit.worst_error));
+        format!(
+            "costs tell {}: off by {median} in the middle, {worst} at worst, of {} points",
+            fit.of, fit.points
+        )
+    }));
+    parts.extend(
+        report.skipped.iter().map(|skipped| format!("not measured: {}: {}", skipped.what, skipped.why)),
+    );
+    parts.join("\n")
+}
+
+/// The sizes and numbers of blocks, in the order in which they were measured.
+fn cells(rows: &[Row]) -> Vec<(u64, u64)> {
+    let mut cells: Vec<(u64, u64)> = Vec::new();
+    for row in rows.iter().filter(|row| row.what == "create") {
+        if !cells.contains(&(row.block_bytes, row.blocks)) {
+            cells.push((row.block_bytes, row.blocks));
+        }
+    }
+    cells
+}
+
+fn find<'a>(rows: &'a [Row], cell: (u64, u64), what: &str, access: Option<&str>) -> Option<&'a Row> {
+    rows.iter().find(|row| {
+        (row.block_bytes, row.blocks) == cell
+            && row.what == what
+            && access.is_none_or(|a| row.access.as_deref() == Some(a))
+    })
+}
+
+fn time(row: Option<&Row>) -> String {
+    row.map_or_else(|| "–".into(), |row| row.us.text())
+}
+
+/// The calls that are about blocks and addresses alone.
+fn blocks(report: &Report, unit: &str) -> Option<String> {
+    let cells = cells(&report.rows);
+    const CALLS: [&str; 5] = ["create", "release", "reserve", "free", "map"];
+    let names = CALLS.map(|call| format!("{call}, {unit}"));
+    let [a, b, c, d, e] = names;
+    let mut table = markdown(["blocks".to_owned(), a, b, c, d, e]);
+    for cell in &cells {
+        let times = CALLS.map(|call| time(find(&report.rows, *cell, call, None)));
+        table.add_row(std::iter::once(format!("{} × {}", cell.1, size(cell.0))).chain(times));
+    }
+    (!cells.is_empty()).then(|| format!("\none call\n\n{table}\n"))
+}
+
+/// What depends on who has access.
+fn accesses(report: &Report, unit: &str) -> Option<String> {
+    let header = [
+        "blocks",
+        "access",
+        "set access of all",
+        "calls (naming peers)",
+        "of one",
+        "unmap",
+        "remap of all",
+        "of one",
+    ];
+    let header = header.map(|name| {
+        if matches!(name, "blocks" | "access" | "calls (naming peers)") {
+            name.into()
+        } else {
+            format!("{name}, {unit}")
+        }
+    });
+    let mut table = markdown(header);
+    for cell in cells(&report.rows) {
+        let all = report
+            .rows
+            .iter()
+            .filter(|row| row.what == "set_access" && (row.block_bytes, row.blocks) == cell);
+        for row in all {
+            let access = row.access.as_deref();
+            let at = |what| time(find(&report.rows, cell, what, access));
+            table.add_row([
+                format!("{} × {}", cell.1, size(cell.0)),
+                access.unwrap_or_default().to_owned(),
+                row.us.text(),
+                format!("{} ({})", row.calls.set_access, row.calls.set_access_naming_peers),
+                at("set_access_each"),
+                at("unmap"),
+                at("remap_all"),
+                at("remap_one"),
+            ]);
+        }
+    }
+    (!table.is_empty()).then(|| format!("access, and whole remaps\n\n{table}\n"))
+}
+
+fn copies(report: &Report, unit: &str) -> Option<String> {
+    let mut table = markdown([
+        "copy".into(),
+        "by".into(),
+        "calls".into(),
+        "launches".into(),
+        format!("host, {unit}"),
+        format!("GPU, {unit}"),
+        "GB/s read and written".to_owned(),
+    ]);
+    for row in &report.copies {
+        table.add_row([
+            format!("{}: {} × {}", row.what, row.slices, size(row.slice_bytes)),
+            row.by.into(),
+            row.calls.to_string(),
+            row.launches.to_string(),
+            row.host_us.text(),
+            row.gpu_us.text(),
+            short(rate(row)),
+        ]);
+    }
+    (!table.is_empty()).then(|| format!("copies; the GPU's time is that {}\n\n{table}\n", report.copy_clock))
+}
+
+/// A table for each recording.
+pub(super) fn steps(comparison: &Comparison) -> String {
+    let unit = comparison.header.unit();
+    let parts = comparison.recordings.iter().map(|recording| {
+        let (name, slots) = (&recording.trace, recording.slots);
+        format!(
+            "{name}: {slots} slots, {} rounds; means of counts a step\n\n{}\n",
+            comparison.rounds,
+            strategies(recording, unit)
+        )
+    });
+    std::iter::once(comparison.header.text()).chain(parts).collect::<Vec<_>>().join("\n")
+}
+
+fn strategies(recording: &Recording, unit: &str) -> Table {
+    let mut table = markdown([
+        "strategy".into(),
+        "slots copied / mapped / baked".into(),
+        "map / unmap / set access".into(),
+        "copy launches".into(),
+        "slots copied".into(),
+        "wrong".into(),
+        format!("begin and end: host, {unit}"),
+        format!("GPU, {unit}"),
+        "both, of the least".into(),
+    ]);
+    for outcome in &recording.strategies {
+        let (plan, step) = (&outcome.report.plan, &outcome.report.per_step);
+        table.add_row([
+            outcome.strategy.into(),
+            format!("{} / {} / {}", plan.copy, plan.map, plan.bake),
+            format!("{:.1} / {:.1} / {:.1}", step.map, step.unmap, step.set_access),
+            format!("{:.1}", step.copy_launches),
+            format!("{:.1}", step.copied_slots),
+            outcome.report.mismatches.to_string(),
+            outcome.host_us.text(),
+            outcome.gpu_us.map_or_else(|| "–".into(), |us| us.text()),
+            format!("{:.2}", outcome.ratio),
+        ]);
+    }
+    table
+}
+
+/// Bytes read and written a second, in GB.
+fn rate(row: &CopyRow) -> f64 {
+    2.0 * (row.slices * row.slice_bytes) as f64 / row.gpu_us.median.max(1e-3) / 1e3
+}

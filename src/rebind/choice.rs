@@ -1,0 +1,187 @@
+//! The cheapest mixture of actions: pure, exact arithmetic, the same on every machine.
+//!
+//! A step's cost is the sum of what each slot costs by itself and of charges that slots share: a remap in a step, the
+//! joint copy in, the joint copy out, a patch in a step, and each patched command in a step. The copies' charges
+//! are on or off; those of remaps and patches may be on in some of the watched steps and off in others, and a slot
+//! needs them in those steps in which it moves.
+//!
+//! [`solve`] tries every setting of the copies' and the remaps' charges and solves the rest for each (`relaxed`):
+//! each slot takes its cheapest action that the setting allows, and which slots are patched instead is a least
+//! cut (`patching`), so slots that share commands are decided together, however many they are. That is exact where the
+//! budget of shadows does not bind. Where it does, up to 14 slots with a choice are solved exactly (`small`),
+//! more by the best of three greedies, with a bound of what the best could cost (`greedy`).
+
+mod flow;
+mod greedy;
+mod ledger;
+mod patching;
+mod relaxed;
+mod small;
+#[cfg(test)]
+mod tests;
+
+pub(super) use ledger::{Events, Ledger};
+
+use super::churn::{MOST_WATCHED_STEPS, Moves};
+use super::slot::Action;
+
+/// More than any sum of one slot's costs: an action that is not to be had.
+const NEVER: u64 = 1 << 60;
+
+/// Up to how many slots with a choice a binding budget is solved exactly.
+pub(super) const EXACT_SLOTS: usize = 14;
+
+/// The four actions, in the order in which they are preferred at equal cost.
+pub(super) const ACTIONS: [Action; 4] = [Action::BAKE, Action::PATCH, Action::MAP, Action::COPY];
+
+/// Which actions may serve a slot, as bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Allowed(u8);
+
+impl Allowed {
+    pub(super) const fn and(self, action: Action, really: bool) -> Self {
+        if really { Self(self.0 | 1 << action.0) } else { self }
+    }
+
+    pub(super) const fn has(self, action: Action) -> bool {
+        self.0 >> action.0 & 1 == 1
+    }
+
+    const fn count(self) -> u32 {
+        self.0.count_ones()
+    }
+}
+
+/// Which of the joint copies a slot needs, or which are made: bit 0 in, bit 1 out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Ways(pub(super) u8);
+
+impl Ways {
+    const ALL: u8 = 0b11;
+
+    const fn within(self, others: Self) -> bool {
+        self.0 & !others.0 == 0
+    }
+}
+
+/// One slot, with what its actions cost by themselves in picoseconds (each at most `cost::DEAREST`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Candidate {
+    /// In which columns it moves.
+    pub(super) moves: Moves,
+    pub(super) allowed: Allowed,
+    /// Which joint copies it needs if it is copied.
+    pub(super) ways: Ways,
+    /// Bytes of the budget that its shadow takes.
+    pub(super) shadow: u64,
+    /// A move of the baked slot.
+    pub(super) bake: u64,
+    /// A move of the mapped slot.
+    pub(super) map: u64,
+    /// Each step of the copied slot.
+    pub(super) copy: u64,
+    /// Its commands: a part of [`Problem::commands`].
+    pub(super) commands: (u32, u32),
+}
+
+/// What is to be decided.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Problem {
+    /// How many watched steps each column stands for: steps in which the same slots moved are one column.
+    pub(super) weights: Vec<u32>,
+    pub(super) slots: Vec<Candidate>,
+    /// The slots' commands, numbered from 0, each once a slot.
+    pub(super) commands: Vec<u32>,
+    /// How many commands there are.
+    pub(super) command_count: u32,
+    /// A command that is patched in a step.
+    pub(super) patch: u64,
+    /// What a step costs besides in which anything is patched.
+    pub(super) any_patch: u64,
+    /// What a step costs besides in which anything is remapped.
+    pub(super) any_remap: u64,
+    /// The joint copies in and out, each step.
+    pub(super) any_copy: [u64; 2],
+    /// Bytes of shadows that may be used.
+    pub(super) budget: u64,
+}
+
+/// What was decided.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Solution {
+    pub(super) actions: Vec<Action>,
+    /// What all watched steps cost, in picoseconds.
+    pub(super) cost: u128,
+    /// No plan within the budget costs less; the same as `cost` where the solution is exact.
+    pub(super) bound: u128,
+}
+
+/// Which charges are on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Case {
+    /// The columns in which remaps are paid for.
+    remaps: Moves,
+    /// The joint copies that are paid for.
+    ways: Ways,
+}
+
+impl Problem {
+    /// How many steps were watched.
+    pub(super) fn steps(&self) -> u32 {
+        self.weights.iter().sum()
+    }
+
+    /// How many watched steps these columns stand for.
+    pub(super) fn weight(&self, moves: Moves) -> u64 {
+        let columns = self.weights.iter().enumerate();
+        columns.filter(|(k, _)| moves.0 >> k & 1 == 1).map(|(_, &weight)| u64::from(weight)).sum()
+    }
+
+    fn commands_of(&self, slot: &Candidate) -> &[u32] {
+        &self.commands[slot.commands.0 as usize..slot.commands.1 as usize]
+    }
+
+    /// What `action` costs a slot by itself in all watched steps.
+    fn own(&self, slot: &Candidate, action: Action) -> u64 {
+        match action {
+            _ if !slot.allowed.has(action) => NEVER,
+            Action::BAKE => slot.bake * self.weight(slot.moves),
+            Action::MAP => slot.map * self.weight(slot.moves),
+            Action::COPY => slot.copy * u64::from(self.steps()),
+            _ => 0,
+        }
+    }
+
+    /// What the charges of `case` cost in all watched steps.
+    fn charges(&self, case: Case) -> u128 {
+        let copies = [0, 1].map(|way| if case.ways.0 >> way & 1 == 1 { self.any_copy[way] } else { 0 });
+        u128::from(self.any_remap) * u128::from(self.weight(case.remaps))
+            + u128::from(copies[0] + copies[1]) * u128::from(self.steps())
+    }
+
+    /// True for a slot that costs nothing at its buffer's own address, whatever others do.
+    fn is_settled(slot: &Candidate) -> bool {
+        slot.moves == Moves::NEVER && slot.allowed.has(Action::BAKE)
+    }
+
+    /// The shadows that `actions` need, in bytes.
+    pub(super) fn shadows(&self, actions: &[Action]) -> u128 {
+        let copied = self.slots.iter().zip(actions).filter(|(_, action)| **action == Action::COPY);
+        copied.map(|(slot, _)| u128::from(slot.shadow)).sum()
+    }
+}
+
+/// The cheapest plan within the budget.
+pub(super) fn solve(problem: &Problem) -> Solution {
+    debug_assert!(problem.steps() < MOST_WATCHED_STEPS, "no more columns than bits");
+    let relaxed = relaxed::solve(problem);
+    if problem.shadows(&relaxed.actions) <= u128::from(problem.budget) {
+        return relaxed;
+    }
+    let choices = |slot: &&Candidate| !Problem::is_settled(slot) && slot.allowed.count() > 1;
+    if problem.slots.iter().filter(choices).count() <= EXACT_SLOTS {
+        small::solve(problem)
+    } else {
+        greedy::solve(problem)
+    }
+}

@@ -1,0 +1,171 @@
+//! What a plan costs, slot by slot: who pays for what is shared.
+
+use super::{Allowed, Candidate, NEVER, Problem};
+use crate::rebind::slot::Action;
+
+/// Counts who needs each charge.
+#[derive(Clone, Debug)]
+pub(in crate::rebind) struct Ledger<'a> {
+    problem: &'a Problem,
+    /// Mapped slots that move, by column.
+    remaps: [u32; 8],
+    /// Patched slots that move, by column.
+    patches: [u32; 8],
+    /// Patched slots by command and column.
+    commands: Vec<u32>,
+    /// Copied slots, in and out.
+    copies: [u32; 2],
+}
+
+/// How often each charge is paid in all watched steps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(in crate::rebind) struct Events {
+    /// Steps in which something is remapped.
+    pub(in crate::rebind) remaps: u64,
+    /// Steps in which something is patched.
+    pub(in crate::rebind) patches: u64,
+    /// Commands that are patched, in all steps together.
+    pub(in crate::rebind) commands: u64,
+    /// Joint copies in and out.
+    pub(in crate::rebind) copies: [u64; 2],
+}
+
+/// Whether a slot comes or goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Comes,
+    Goes,
+}
+
+impl<'a> Ledger<'a> {
+    /// With no slot yet.
+    pub(in crate::rebind) fn new(problem: &'a Problem) -> Self {
+        let commands = vec![0; problem.command_count as usize * problem.weights.len()];
+        Self { problem, remaps: [0; 8], patches: [0; 8], commands, copies: [0; 2] }
+    }
+
+    /// What all watched steps of `actions` cost, in picoseconds.
+    pub(in crate::rebind) fn price(problem: &'a Problem, actions: &[Action]) -> u128 {
+        let mut ledger = Self::new(problem);
+        let slots = actions.iter().enumerate();
+        slots.map(|(i, &action)| ledger.add(i, action)).sum()
+    }
+
+    /// How often each charge is paid by those that are in.
+    pub(in crate::rebind) fn events(&self) -> Events {
+        let weights = &self.problem.weights;
+        let paid = |counts: &[u32]| -> u64 {
+            let columns = counts.iter().zip(weights.iter().cycle());
+            columns.filter(|(count, _)| **count > 0).map(|(_, &weight)| u64::from(weight)).sum()
+        };
+        let columns = weights.len();
+        Events {
+            remaps: paid(&self.remaps[..columns]),
+            patches: paid(&self.patches[..columns]),
+            commands: paid(&self.commands),
+            copies: self.copies.map(|count| if count > 0 { u64::from(self.problem.steps()) } else { 0 }),
+        }
+    }
+
+    /// What slot `i` by `action` costs more than those that are in, with the charges that only it needs.
+    pub(in crate::rebind) fn marginal(&self, i: usize, action: Action) -> u128 {
+        let (problem, slot) = (self.problem, &self.problem.slots[i]);
+        let own = u128::from(problem.own(slot, action));
+        let shared = match action {
+            Action::MAP => self.columns(slot).map(|k| self.fresh(self.remaps[k], problem.any_remap, k)).sum(),
+            Action::PATCH => self.patching(slot),
+            Action::COPY => {
+                let ways = (0..2).filter(|way| slot.ways.0 >> way & 1 == 1 && self.copies[*way] == 0);
+                ways.map(|way| u128::from(problem.any_copy[way])).sum::<u128>() * u128::from(problem.steps())
+            }
+            _ => 0,
+        };
+        own + shared
+    }
+
+    fn patching(&self, slot: &Candidate) -> u128 {
+        let problem = self.problem;
+        let column = |k: usize| -> u128 {
+            let commands = problem.commands_of(slot).iter();
+            let own = commands.map(|&c| self.fresh(self.commands[self.cell(c, k)], problem.patch, k));
+            own.sum::<u128>() + self.fresh(self.patches[k], problem.any_patch, k)
+        };
+        self.columns(slot).map(column).sum()
+    }
+
+    /// A charge in column `k`, if nobody pays it yet.
+    fn fresh(&self, payers: u32, charge: u64, k: usize) -> u128 {
+        if payers == 0 { u128::from(charge) * u128::from(self.problem.weights[k]) } else { 0 }
+    }
+
+    fn cell(&self, command: u32, k: usize) -> usize {
+        command as usize * self.problem.weights.len() + k
+    }
+
+    fn columns(&self, slot: &Candidate) -> impl Iterator<Item = usize> + use<> {
+        let moves = slot.moves;
+        (0..self.problem.weights.len()).filter(move |k| moves.0 >> k & 1 == 1)
+    }
+
+    /// Takes slot `i` in; gives what that costs more.
+    pub(in crate::rebind) fn add(&mut self, i: usize, action: Action) -> u128 {
+        let cost = self.marginal(i, action);
+        self.count(i, action, Change::Comes);
+        cost
+    }
+
+    /// Takes slot `i` out, which was in by `action`.
+    pub(in crate::rebind) fn remove(&mut self, i: usize, action: Action) {
+        self.count(i, action, Change::Goes);
+    }
+
+    fn count(&mut self, i: usize, action: Action, change: Change) {
+        let slot = self.problem.slots[i];
+        let step = |count: &mut u32| match change {
+            Change::Comes => *count += 1,
+            Change::Goes => *count -= 1,
+        };
+        match action {
+            Action::MAP => self.columns(&slot).for_each(|k| step(&mut self.remaps[k])),
+            Action::COPY => {
+                (0..2).filter(|way| slot.ways.0 >> way & 1 == 1).for_each(|way| step(&mut self.copies[way]));
+            }
+            Action::PATCH => {
+                for k in self.columns(&slot) {
+                    step(&mut self.patches[k]);
+                    for &command in self.problem.commands_of(&slot) {
+                        let cell = self.cell(command, k);
+                        step(&mut self.commands[cell]);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The cheapest action but `taken` for slot `i`, which is not in, and what it costs more; `room` are the bytes
+    /// that its shadow may have.
+    pub(in crate::rebind) fn next_best(&self, i: usize, taken: Action, room: u128) -> Option<(Action, u128)> {
+        let slot = &self.problem.slots[i];
+        let fits = |action: &Action| *action != Action::COPY || u128::from(slot.shadow) <= room;
+        let others = super::ACTIONS.into_iter().filter(|&action| action != taken && slot.allowed.has(action));
+        others.filter(fits).map(|action| (action, self.marginal(i, action))).min_by_key(|&(_, cost)| cost)
+    }
+}
+
+impl Problem {
+    /// The only action of a slot that has one.
+    pub(super) fn forced(slot: &Candidate) -> Option<Action> {
+        let only = |Allowed(bits): Allowed| bits.is_power_of_two().then(|| Action(bits.trailing_zeros()));
+        if Self::is_settled(slot) { Some(Action::BAKE) } else { only(slot.allowed) }
+    }
+
+    /// What it costs to patch a slot that shares nothing, in all watched steps.
+    pub(super) fn patch_alone(&self, slot: &Candidate) -> u64 {
+        if !slot.allowed.has(Action::PATCH) {
+            return NEVER;
+        }
+        let each = u128::from(self.patch) * self.commands_of(slot).len() as u128 + u128::from(self.any_patch);
+        u64::try_from(each * u128::from(self.weight(slot.moves))).unwrap_or(NEVER).min(NEVER)
+    }
+}

@@ -1,0 +1,216 @@
+//! The cheapest plan where the budget is no matter: exact.
+
+use super::patching::{Patching, savings};
+use super::{Candidate, Case, Ledger, NEVER, Problem, Solution, Ways};
+use crate::rebind::churn::Moves;
+use crate::rebind::slot::Action;
+
+/// What each slot costs by itself in all watched steps, by action.
+#[derive(Debug)]
+pub(super) struct Totals {
+    slots: Vec<Total>,
+}
+
+/// One slot's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Total {
+    pub(super) bake: u64,
+    pub(super) map: u64,
+    pub(super) copy: u64,
+    pub(super) moves: Moves,
+    pub(super) ways: Ways,
+    pub(super) may_patch: bool,
+    /// True for a slot that costs nothing baked: there is nothing to decide.
+    pub(super) settled: bool,
+}
+
+impl Totals {
+    pub(super) fn new(problem: &Problem) -> Self {
+        let total = |slot: &Candidate| Total {
+            bake: problem.own(slot, Action::BAKE),
+            map: problem.own(slot, Action::MAP),
+            copy: problem.own(slot, Action::COPY),
+            moves: slot.moves,
+            ways: slot.ways,
+            may_patch: slot.allowed.has(Action::PATCH) && !Problem::is_settled(slot),
+            settled: Problem::is_settled(slot),
+        };
+        Self { slots: problem.slots.iter().map(total).collect() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn may_patch(&self, i: usize) -> bool {
+        self.slots[i].may_patch
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Total> {
+        self.slots.iter()
+    }
+
+    pub(super) fn get(&self, i: usize) -> &Total {
+        &self.slots[i]
+    }
+}
+
+impl Total {
+    /// The cheapest without a shadow that `case` allows, patching aside.
+    pub(super) const fn in_place(&self, case: Case) -> (u64, Action) {
+        if self.map < self.bake && self.moves.within(case.remaps) {
+            (self.map, Action::MAP)
+        } else {
+            (self.bake, Action::BAKE)
+        }
+    }
+
+    /// What a shadow costs where `case` allows one.
+    pub(super) const fn shadow(&self, case: Case) -> u64 {
+        if self.ways.within(case.ways) { self.copy } else { NEVER }
+    }
+
+    /// The cheapest that `case` allows, patching aside.
+    pub(super) const fn best(&self, case: Case) -> (u64, Action) {
+        let (in_place, shadow) = (self.in_place(case), self.shadow(case));
+        if shadow < in_place.0 { (shadow, Action::COPY) } else { in_place }
+    }
+}
+
+/// Every setting of the charges that could matter: any set of columns in which slots that may be mapped move, and any of
+/// the copies.
+pub(super) fn cases(totals: &Totals) -> Vec<Case> {
+    let mut reachable = vec![false; 256];
+    reachable[0] = true;
+    for total in totals.iter().filter(|total| !total.settled && total.map < NEVER) {
+        if !reachable[total.moves.0 as usize] {
+            (0..256).rev().filter(|set| reachable[*set]).collect::<Vec<usize>>().into_iter().for_each(
+                |set| {
+                    reachable[set | total.moves.0 as usize] = true;
+                },
+            );
+        }
+    }
+    let copies = totals.iter().any(|total| !total.settled && total.copy < NEVER);
+    let ways = if copies { 0..=Ways::ALL } else { 0..=0 };
+    let remaps = (0..=u8::MAX).filter(|&set| reachable[set as usize]).map(Moves);
+    remaps.flat_map(|remaps| ways.clone().map(move |ways| Case { remaps, ways: Ways(ways) })).collect()
+}
+
+/// A case with what its plan costs at most, which is so without patches, and at least.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Priced {
+    pub(super) case: Case,
+    pub(super) most: u128,
+    pub(super) least: u128,
+}
+
+/// Prices every case at once: slots that move together and need the same copies are summed once, not for each case.
+pub(super) fn price(problem: &Problem, totals: &Totals, patching: Option<&Patching>) -> Vec<Priced> {
+    // By columns and ways; in each, by whether maps (1), copies (2) and the least share of a patch (4) are counted.
+    let mut sums = vec![[0u128; 8]; 256 * 4];
+    for (i, total) in totals.iter().enumerate().filter(|(_, total)| !total.settled) {
+        let share = patching.filter(|_| total.may_patch).map_or(NEVER, |patching| patching.share(i));
+        let sum = &mut sums[total.moves.0 as usize * 4 + total.ways.0 as usize];
+        for (pattern, sum) in sum.iter_mut().enumerate() {
+            let with = |bit: usize, cost: u64| if pattern & bit != 0 { cost } else { NEVER };
+            let best = total.bake.min(with(1, total.map)).min(with(2, total.copy)).min(with(4, share));
+            *sum += u128::from(best);
+        }
+    }
+    let used: Vec<usize> = (0..sums.len()).filter(|&key| sums[key] != [0; 8]).collect();
+    let priced = |case: Case| {
+        let charges = problem.charges(case);
+        let mut priced = Priced { case, most: charges, least: charges };
+        for &key in &used {
+            let maps = Moves((key / 4) as u8).within(case.remaps);
+            let copies = Ways((key % 4) as u8).within(case.ways);
+            let pattern = usize::from(maps) + 2 * usize::from(copies);
+            priced.most += sums[key][pattern];
+            priced.least += sums[key][pattern + 4];
+        }
+        priced
+    };
+    cases(totals).into_iter().map(priced).collect()
+}
+
+pub(super) fn solve(problem: &Problem) -> Solution {
+    let totals = Totals::new(problem);
+    let patching = Patching::new(problem);
+    let mut priced = price(problem, &totals, patching.as_ref());
+    // Stable, so that of equal cases it is always the first that counts.
+    priced.sort_by_key(|priced| priced.most);
+    let Some(first) = priced.first().copied() else {
+        return Solution { actions: Vec::new(), cost: 0, bound: 0 };
+    };
+    let mut best = (first.most, first.case, None);
+    let Some(patching) = &patching else { return solution(problem, actions(&totals, first.case, None)) };
+    let mut cores = Cores::new(problem, &totals, Some(patching));
+    priced.sort_by_key(|priced| priced.least);
+    for Priced { case, least, .. } in priced {
+        if least >= best.0 {
+            break;
+        }
+        if cores.least(case) >= best.0 {
+            continue;
+        }
+        let (core, patched) = decide(&totals, patching, case);
+        let cost = core + problem.charges(case);
+        if cost < best.0 {
+            best = (cost, case, Some(patched));
+        }
+    }
+    solution(problem, actions(&totals, best.1, best.2.as_deref()))
+}
+
+/// What all slots cost in a case at best, its charges aside, and which slots are patched.
+fn decide(totals: &Totals, patching: &Patching, case: Case) -> (u128, Vec<bool>) {
+    let best = |i: usize| totals.get(i).best(case).0;
+    let patched = patching.choose(&savings(totals, best));
+    let others =
+        totals.iter().zip(&patched).enumerate().filter(|(_, (total, patched))| !total.settled && !**patched);
+    let others: u128 = others.map(|(i, _)| u128::from(best(i))).sum();
+    (others + patching.paid(&patched), patched)
+}
+
+/// What all slots cost at least, the charges of remaps and copies aside: found once for any set of copies, with every
+/// remap allowed, which is no more than with some of them. It is a bound that knows how patches are shared.
+pub(super) struct Cores<'a> {
+    problem: &'a Problem,
+    totals: &'a Totals,
+    patching: Option<&'a Patching>,
+    known: [Option<u128>; 4],
+}
+
+impl<'a> Cores<'a> {
+    pub(super) const fn new(
+        problem: &'a Problem,
+        totals: &'a Totals,
+        patching: Option<&'a Patching>,
+    ) -> Self {
+        Self { problem, totals, patching, known: [None; 4] }
+    }
+
+    /// No plan of this case costs less, whatever its budget.
+    pub(super) fn least(&mut self, case: Case) -> u128 {
+        let Some(patching) = self.patching else { return 0 };
+        let every = Case { remaps: Moves(u8::MAX), ways: case.ways };
+        let known = &mut self.known[case.ways.0 as usize];
+        let core = *known.get_or_insert_with(|| decide(self.totals, patching, every).0);
+        core + self.problem.charges(case)
+    }
+}
+
+fn actions(totals: &Totals, case: Case, patched: Option<&[bool]>) -> Vec<Action> {
+    let action = |(i, total): (usize, &Total)| match patched {
+        _ if total.settled => Action::BAKE,
+        Some(patched) if patched[i] => Action::PATCH,
+        _ => total.best(case).1,
+    };
+    totals.iter().enumerate().map(action).collect()
+}
+
+fn solution(problem: &Problem, actions: Vec<Action>) -> Solution {
+    let cost = Ledger::price(problem, &actions);
+    Solution { actions, cost, bound: cost }
+}

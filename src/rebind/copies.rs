@@ -1,0 +1,121 @@
+//! The copies that each step makes in one direction: launched by begin and end, or recorded in the caller's graph.
+
+use crate::driver::{CopySlice, Graph, RecordId, RouteSlice, Stream, Way};
+use crate::error::Result;
+use crate::units::DevicePtr;
+use crate::vm::{Device, Route};
+
+/// Copies that each step makes in one direction.
+#[derive(Debug)]
+pub(super) struct Copies {
+    way: Way,
+    pub(super) slices: Vec<CopySlice>,
+    /// Slices that copy something.
+    pub(super) count: u64,
+    /// What they copy together.
+    pub(super) bytes: u64,
+    /// What stays of them, until the route is made of it.
+    near: Vec<RouteSlice>,
+    route: Option<Route>,
+    /// The copies in the caller's graph.
+    record: Option<RecordId>,
+    /// The graph whose next launch copies the slices as they are.
+    aimed: Option<Graph>,
+}
+
+impl Copies {
+    pub(super) const fn new(way: Way) -> Self {
+        Self {
+            way,
+            slices: Vec::new(),
+            count: 0,
+            bytes: 0,
+            near: Vec::new(),
+            route: None,
+            record: None,
+            aimed: None,
+        }
+    }
+
+    /// Adds a slice with a shadow at `near` that copies nothing yet.
+    pub(super) fn push(&mut self, near: DevicePtr, bytes: u64) -> u32 {
+        self.slices.push(CopySlice { dst: near, src: near, bytes: 0 });
+        self.near.push(RouteSlice { near, bytes });
+        (self.slices.len() - 1) as u32
+    }
+
+    /// Says that there are no more slices.
+    pub(super) fn seal(&mut self, device: &Device) -> Result<()> {
+        self.route = Some(device.route(self.way, &self.near)?);
+        self.near = Vec::new();
+        Ok(())
+    }
+
+    /// Replaces a slice; one that copies onto itself copies nothing.
+    pub(super) fn set(&mut self, at: usize, slice: CopySlice) {
+        let bytes = if slice.src == slice.dst { 0 } else { slice.bytes };
+        let (new, old) = (CopySlice { bytes, ..slice }, self.slices[at]);
+        if new == old {
+            return;
+        }
+        self.count = self.count + u64::from(bytes != 0) - u64::from(old.bytes != 0);
+        self.bytes = self.bytes.wrapping_sub(old.bytes).wrapping_add(bytes);
+        (self.slices[at], self.aimed) = (new, None);
+    }
+
+    /// Puts the copies into the graph that `stream` is being captured into; nothing where there are none.
+    pub(super) fn record(&self, stream: Stream) -> Result<Option<RecordId>> {
+        let route = self.route.as_ref().filter(|_| !self.slices.is_empty());
+        route.map(|route| route.record(stream)).transpose()
+    }
+
+    /// From now on these recorded copies are the ones.
+    pub(super) fn recorded(&mut self, record: Option<RecordId>) {
+        (self.record, self.aimed) = (record, None);
+    }
+
+    pub(super) const fn is_recorded(&self) -> bool {
+        self.record.is_some()
+    }
+
+    /// Points the recorded copies of `graph` at the slices.
+    pub(super) fn aim(&mut self, graph: Option<Graph>) -> Result<()> {
+        let (Some(route), Some(record), Some(graph)) = (&self.route, self.record, graph) else {
+            return Ok(());
+        };
+        if self.aimed != Some(graph) {
+            self.aimed = None;
+            route.point(record, graph, &self.slices)?;
+            self.aimed = Some(graph);
+        }
+        Ok(())
+    }
+
+    /// Enqueues the copies, unless the graph makes them.
+    pub(super) fn launch(&self, stream: Stream) -> Result<()> {
+        match &self.route {
+            Some(route) if self.needs_launch() => route.copy(stream, &self.slices).map(|_| ()),
+            _ => Ok(()),
+        }
+    }
+
+    /// True where no graph makes the copies of the step that was begun last.
+    pub(super) const fn needs_launch(&self) -> bool {
+        self.count != 0 && self.aimed.is_none()
+    }
+
+    /// True where a step with `graph` and the slices as they are has something to point.
+    pub(super) fn needs_aim(&self, graph: Option<Graph>) -> bool {
+        self.record.is_some() && self.aimed != graph
+    }
+
+    /// What must stay until the last step has passed.
+    pub(super) fn into_route(self) -> Option<Route> {
+        self.route
+    }
+
+    /// True where launches read something of the driver's that must stay.
+    pub(super) fn has_route(&self) -> bool {
+        self.route.as_ref().is_some_and(Route::is_native)
+    }
+}

@@ -1,0 +1,238 @@
+//! What each action costs for a slot, host and GPU time apart. Pure arithmetic on a profile, in whole picoseconds.
+
+use super::profile::{Charge, JointCopy, Picos, Profile};
+use super::slot::Slot;
+use crate::units::ByteSize;
+
+/// What something costs on either side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cost {
+    /// The calling thread's time.
+    pub host: Picos,
+    /// The time that the stream takes longer.
+    pub gpu: Picos,
+}
+
+/// How the joint copies get to the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CopyPath {
+    /// Each step launches them, their tables passed by value.
+    #[default]
+    Launched,
+    /// They were recorded in the command buffer, and a step fills their tables.
+    Recorded,
+}
+
+/// What a plan depends on besides slots, churn and profile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Rules {
+    /// True where host time is hidden because the executor runs ahead of the device: only GPU time counts then, as
+    /// where [`Profile::host_hidden`] says so.
+    pub host_hidden: bool,
+    /// How the joint copies get to the device.
+    pub copies: CopyPath,
+    /// How many devices besides its own the binding's windows name in their access list.
+    pub peers: u32,
+}
+
+/// No single cost is longer (about 19 minutes), so that sums of a slot's costs stay exact.
+pub(super) const DEAREST: u64 = 1 << 50;
+
+/// What it costs that a baked slot moves: to record the command buffer again. Not measured, since that is the
+/// caller's; dearer than whatever else could serve a slot, so that only a slot with no other action pays it.
+const RECORD_AGAIN: Picos = Picos::ns(100_000_000);
+
+/// The profile under the rules of one binding.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Costs<'a> {
+    profile: &'a Profile,
+    rules: Rules,
+}
+
+impl<'a> Costs<'a> {
+    pub(super) const fn new(profile: &'a Profile, rules: Rules) -> Self {
+        Self { profile, rules }
+    }
+
+    /// A baked slot moves once.
+    pub(super) const fn bake() -> Cost {
+        Cost { host: RECORD_AGAIN, gpu: Picos::ZERO }
+    }
+
+    /// A mapped slot whose window has `window` bytes moves once. The step before has been waited for, so the device
+    /// stands still as long as the host remaps.
+    pub(super) fn remap(&self, window: ByteSize) -> Cost {
+        let (profile, peers) = (self.profile, u64::from(self.rules.peers));
+        let mut unmap = profile.unmap.at(window.get());
+        let mut access = profile.set_access.at(window.get());
+        if peers > 0 {
+            unmap = unmap.max(profile.peer_unmap.median);
+            access = access.max(profile.peer_set_access.median.times(peers));
+        }
+        stands_still(unmap.plus(profile.map.at(window.get())).plus(access))
+    }
+
+    /// What a step costs besides in which anything is remapped: its set-access call, which names the peers, and the
+    /// wait for the step before. All windows of a binding have one access list, so a remap that names a peer and
+    /// any remap are one charge.
+    pub(super) fn any_remap(&self) -> Cost {
+        let p = self.profile;
+        let calls = p.peer_set_access_call.median.times(u64::from(self.rules.peers));
+        stands_still(p.remap.median.plus(p.remap_wait.median).plus(p.set_access_call.median).plus(calls))
+    }
+
+    /// A copied slot, each step: its slices and its bytes, read and written each way.
+    pub(super) fn copy(&self, slot: &Slot) -> Cost {
+        let mut cost = Cost::default();
+        for joint in
+            [slot.direction.reads().then(|| self.copy_in()), slot.direction.writes().then(|| self.copy_out())]
+        {
+            let Some(joint) = joint else { continue };
+            cost = cost.plus(median(&joint.slice)).plus(self.moved(slot.bytes));
+        }
+        cost
+    }
+
+    /// The launch of the joint copy in.
+    pub(super) fn any_copy_in(&self) -> Cost {
+        median(&self.copy_in().launch)
+    }
+
+    /// The launch of the joint copy out.
+    pub(super) fn any_copy_out(&self) -> Cost {
+        median(&self.copy_out().launch)
+    }
+
+    /// One command that is patched once.
+    pub(super) const fn patch(&self) -> Cost {
+        median(&self.profile.patch_command)
+    }
+
+    /// What a step costs besides in which anything is patched.
+    pub(super) const fn any_patch(&self) -> Cost {
+        median(&self.profile.patch)
+    }
+
+    /// A slot whose buffer changed, whatever its action.
+    pub(super) const fn changed(&self) -> Cost {
+        Cost { host: self.profile.changed_slot.median, gpu: Picos::ZERO }
+    }
+
+    /// What counts of `cost`, in picoseconds.
+    pub(super) fn weigh(&self, cost: Cost) -> u64 {
+        let hidden = self.rules.host_hidden || self.profile.host_hidden;
+        let counted = if hidden { cost.gpu } else { cost.gpu.plus(cost.host) };
+        counted.0.min(DEAREST)
+    }
+
+    const fn copy_in(&self) -> &'a JointCopy {
+        match self.rules.copies {
+            CopyPath::Launched => &self.profile.copy_in,
+            CopyPath::Recorded => &self.profile.plan_in,
+        }
+    }
+
+    const fn copy_out(&self) -> &'a JointCopy {
+        match self.rules.copies {
+            CopyPath::Launched => &self.profile.copy_out,
+            CopyPath::Recorded => &self.profile.plan_out,
+        }
+    }
+
+    /// `bytes` that are read and written once.
+    fn moved(&self, bytes: ByteSize) -> Cost {
+        let picos = u128::from(bytes.get()) * 2_000_000_000_000 / u128::from(self.profile.bandwidth.max(1));
+        Cost { host: Picos::ZERO, gpu: Picos(u64::try_from(picos).unwrap_or(u64::MAX)) }
+    }
+}
+
+impl Cost {
+    /// The sum of each side.
+    pub const fn plus(self, other: Self) -> Self {
+        Self { host: self.host.plus(other.host), gpu: self.gpu.plus(other.gpu) }
+    }
+
+    /// `count` times this.
+    pub const fn times(self, count: u64) -> Self {
+        Self { host: self.host.times(count), gpu: self.gpu.times(count) }
+    }
+}
+
+const fn stands_still(time: Picos) -> Cost {
+    Cost { host: time, gpu: time }
+}
+
+const fn median(charge: &Charge) -> Cost {
+    Cost { host: charge.host.median, gpu: charge.gpu.median }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rebind::slot::Direction;
+
+    fn h200() -> Profile {
+        Profile::builtin("h200").expect("built in")
+    }
+
+    #[test]
+    fn a_remap_is_unmap_map_and_access_and_the_device_waits() {
+        let profile = h200();
+        let costs = Costs::new(&profile, Rules::default());
+        let time = Picos::ns(19_000 + 1_150 + 28_000);
+        assert_eq!(costs.remap(ByteSize::mib(2)), Cost { host: time, gpu: time });
+        assert_eq!(costs.any_remap().host, Picos::ns(85_000));
+    }
+
+    #[test]
+    fn peers_add_a_fixed_charge_each_and_take_longer_a_block() {
+        let profile = h200();
+        let one = Costs::new(&profile, Rules { peers: 1, ..Rules::default() });
+        let three = Costs::new(&profile, Rules { peers: 3, ..Rules::default() });
+        assert_eq!(one.any_remap().host, Picos::ns(1_085_000));
+        assert_eq!(three.any_remap().host, Picos::ns(3_085_000));
+        assert_eq!(one.remap(ByteSize::mib(2)).host, Picos::ns(50_000 + 1_150 + 48_000));
+        // 8 GiB take longer than a peer does.
+        assert_eq!(one.remap(ByteSize::gib(8)).host, Picos::ns(105_000 + 1_150 + 324_000));
+    }
+
+    #[test]
+    fn a_copy_goes_where_its_slot_goes() {
+        let profile = h200();
+        let costs = Costs::new(&profile, Rules::default());
+        // 2.1 MB read and written at 4.2 TB/s: 1 µs.
+        let slot = Slot::new(ByteSize(2_100_000));
+        for (direction, times) in [(Direction::IN, 1), (Direction::OUT, 1), (Direction::IN_OUT, 2)] {
+            let cost = costs.copy(&slot.direction(direction));
+            assert_eq!(cost, Cost { host: Picos::ns(7).times(times), gpu: Picos::ns(1_010).times(times) });
+        }
+        let recorded = Costs::new(&profile, Rules { copies: CopyPath::Recorded, ..Rules::default() });
+        assert!(recorded.any_copy_in().host < costs.any_copy_in().host);
+        assert!(recorded.any_copy_out().host < costs.any_copy_out().host);
+    }
+
+    #[test]
+    fn hidden_host_time_does_not_count_but_a_remap_still_stops_the_device() {
+        let mut profile = h200();
+        let rules = Rules { host_hidden: true, ..Rules::default() };
+        let (shown, hidden) = (Costs::new(&profile, Rules::default()), Costs::new(&profile, rules));
+        let patch = shown.patch();
+        assert_eq!(shown.weigh(patch), patch.host.0 + patch.gpu.0);
+        assert_eq!(hidden.weigh(patch), patch.gpu.0);
+        let remap = hidden.remap(ByteSize::mib(2));
+        assert_eq!(hidden.weigh(remap), remap.host.0);
+        profile.host_hidden = true;
+        assert_eq!(Costs::new(&profile, Rules::default()).weigh(patch), patch.gpu.0);
+    }
+
+    #[test]
+    fn the_largest_numbers_stay_numbers() {
+        let mut profile = h200();
+        profile.bandwidth = 1;
+        let costs = Costs::new(&profile, Rules { peers: u32::MAX, ..Rules::default() });
+        let slot = Slot::new(ByteSize(u64::MAX));
+        for cost in [costs.copy(&slot), costs.remap(ByteSize(u64::MAX)), costs.any_remap()] {
+            assert!(costs.weigh(cost) <= DEAREST);
+        }
+    }
+}

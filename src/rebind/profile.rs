@@ -1,0 +1,149 @@
+//! What each action costs on a device: plain numbers, each with its unit and its source.
+//!
+//! A profile is built in, or read from the file that `GVMM_PROFILE` names (see [`Profile::parse`]). Nothing is
+//! measured here, and nothing depends on a stopwatch: times are whole picoseconds, so that every machine that
+//! reads the same profile decides the same.
+
+mod builtin;
+mod figure;
+mod text;
+
+pub use figure::{Charge, Curve, Figure, JointCopy, Picos, Point};
+
+use crate::driver::{DeviceInfo, DriverKind};
+
+/// Of which device a profile tells, and when that was measured.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Origin {
+    /// The device's name as its driver gives it, such as `NVIDIA H200`.
+    pub device: String,
+    /// The driver by its name for `GVMM_DRIVER`, such as `cuda`.
+    pub driver: String,
+    /// The driver's version in the vendor's words, such as `CUDA 13.0`; empty where it has none.
+    pub driver_version: String,
+    /// The day, such as `2026-11-30`.
+    pub date: String,
+}
+
+/// What serving slots costs on a device.
+///
+/// Host time is what the calling thread spends, GPU time what the stream takes longer. Sizes are in bytes, times in
+/// picoseconds; in a file they are µs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Profile {
+    /// Of which device, and when measured.
+    pub origin: Origin,
+    /// Bytes a second that the device's memory moves, reads and writes both counted; never 0.
+    pub bandwidth: u64,
+
+    /// Making a block, by its bytes. Not part of a step; what a caller saves who keeps blocks.
+    pub create: Curve,
+    /// Giving a block up, by its bytes. Not part of a step.
+    pub release: Curve,
+    /// Mapping a block, by its bytes.
+    pub map: Curve,
+    /// Unmapping a block, by its bytes.
+    pub unmap: Curve,
+    /// Setting access: what each block in the call takes, by its bytes.
+    pub set_access: Curve,
+    /// What any set-access call takes besides.
+    pub set_access_call: Figure,
+    /// What a set-access call takes besides for each peer that it names, whatever it covers.
+    pub peer_set_access_call: Figure,
+    /// What each block in such a call takes for each peer, if that is more than [`set_access`](Self::set_access).
+    pub peer_set_access: Figure,
+    /// What unmapping a block takes that a peer can reach, if that is more than [`unmap`](Self::unmap).
+    pub peer_unmap: Figure,
+    /// What a step takes besides in which anything is remapped: caches that went cold, books that are kept.
+    pub remap: Figure,
+    /// What it costs that a remap waits for the step before: how long the device stands still around the wait.
+    pub remap_wait: Figure,
+
+    /// The joint copy into shadows, its table passed by value with each launch.
+    pub copy_in: JointCopy,
+    /// The joint copy out of shadows, the same way.
+    pub copy_out: JointCopy,
+    /// The joint copy in, recorded in the command buffer, with a table that each step fills.
+    pub plan_in: JointCopy,
+    /// The joint copy out, the same way.
+    pub plan_out: JointCopy,
+
+    /// What begin takes for each slot whose buffer changed, whatever its action: host time.
+    pub changed_slot: Figure,
+
+    /// What any step takes besides in which a command is patched.
+    pub patch: Charge,
+    /// What each patched command takes.
+    pub patch_command: Charge,
+
+    /// True where the executor runs ahead of the device, so that host time is hidden behind the step before; the
+    /// GPU's time alone counts then. A remap, which waits for that step, is never hidden.
+    pub host_hidden: bool,
+}
+
+/// Which device asks for a profile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Subject<'a> {
+    /// The device's name.
+    pub device: &'a str,
+    /// The driver's kind.
+    pub driver: DriverKind,
+    /// The driver's version in the vendor's words; none where the caller does not know it.
+    pub driver_version: Option<&'a str>,
+}
+
+impl Profile {
+    /// The version of the file's format that this library writes and reads.
+    pub const FORMAT: u64 = 1;
+
+    /// The built-in profile for a device: that of the H200 for one, also for a host device that simulates its times; else
+    /// a cautious one with the device's own bandwidth, where that is known.
+    pub fn for_device(info: &DeviceInfo, driver: DriverKind) -> Self {
+        builtin::for_device(info, driver)
+    }
+
+    /// The built-in profile of that name (`h200`, `cautious`), or none.
+    pub fn builtin(name: &str) -> Option<Self> {
+        match name {
+            "h200" => Some(builtin::h200()),
+            "cautious" => Some(builtin::cautious(DriverKind::CUDA, 0)),
+            _ => None,
+        }
+    }
+
+    /// Reads what [`to_text`](Self::to_text) writes: a `key = value` a line, `#` begins a comment. Every key must be
+    /// there once.
+    ///
+    /// # Errors
+    /// What is wrong and where, in words: a key that is missing, doubled or unknown, a figure that is negative, not
+    /// a number or absurd, another version of the format.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        text::parse(text)
+    }
+
+    /// The profile as text for the file that `GVMM_PROFILE` names: `key = value` lines, times in µs.
+    pub fn to_text(&self) -> String {
+        text::write(self)
+    }
+
+    /// Checks that the profile is about the device of `subject`.
+    ///
+    /// # Errors
+    /// What differs, in words.
+    pub fn check(&self, subject: &Subject<'_>) -> Result<(), String> {
+        let differs = |what: &str, ours: &str, theirs: &str| {
+            Err(format!("it was measured with {what} `{ours}`, and this is `{theirs}`: measure again"))
+        };
+        let Origin { device, driver, driver_version, .. } = &self.origin;
+        if device != subject.device {
+            return differs("device", device, subject.device);
+        }
+        if driver != subject.driver.name() {
+            return differs("driver", driver, subject.driver.name());
+        }
+        match subject.driver_version {
+            Some(version) if version != driver_version => differs("driver version", driver_version, version),
+            _ => Ok(()),
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 mod pool_support;
 
+use gvmm::driver::Driver;
 use gvmm::pool::{Settings, Stats};
 use gvmm::units::ByteSize;
 use pool_support::{World, recording};
@@ -34,6 +35,10 @@ fn replay(name: &str, limit: Option<f64>, lag: u64, settings: &Settings) -> Run 
         let stats = world.pool.stats();
         (reserved, moved) = (stats.bytes.reserved.peak, stats.lent_chunks - before);
     }
+    for stream in &world.streams {
+        world.host.streams().synchronize(*stream).expect("no stream has failed");
+    }
+    world.pool.poll();
     let stats = world.pool.stats();
     world.end(name);
     Run { ratio: reserved as f64 / recording.peak as f64, moved, stats }

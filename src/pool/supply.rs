@@ -34,6 +34,8 @@ pub(super) struct Spare {
 pub(super) enum Lack {
     /// There is no memory; so many bytes are missing.
     Memory(u64),
+    /// Some of the stream's own has come free: look again.
+    Again,
     /// Something failed.
     Failed(Error),
 }
@@ -77,6 +79,10 @@ impl Pool {
         }
         self.create(chunk, missing.len(), hand)?;
         if hand.len() < missing.len() && self.captures() == 0 {
+            // One wait costs less than moving chunks, and spares the others theirs.
+            if self.fold(arena) {
+                return Err(Lack::Again);
+            }
             self.harvest(arena, heap, missing.len(), hand);
         }
         if hand.len() < missing.len() {

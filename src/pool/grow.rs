@@ -81,6 +81,13 @@ impl Pool {
         let mut unit = state.alloc(class, totals);
         if unit.is_none() {
             let Some(held) = state.heaps[heap].hold(class.units) else {
+                let mark = state.cooling.iter().find(|c| c.heap == heap).and_then(|c| c.mark.clone());
+                drop(state);
+                if let Some(mark) = mark.filter(|_| self.captures() == 0) {
+                    // Places whose old view is still used are all that is left: rare, as addresses are plenty.
+                    mark.wait()?;
+                    return Err(Lack::Again);
+                }
                 let hint = "no run of the stream's addresses is that long: use a longer segment";
                 return Err(Error::new(Kind::OutOfAddressSpace, Operation::Allocate, hint).of(size).into());
             };

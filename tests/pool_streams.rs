@@ -6,25 +6,14 @@ use gvmm::driver::{Driver, Stream};
 use gvmm::error::Kind;
 use gvmm::pool::{Pool, PoolId, Settings};
 use gvmm::units::{ByteSize, DevicePtr};
-use pool_support::World;
-use std::sync::{Arc, Mutex, mpsc};
+use pool_support::{World, gate};
+use std::sync::Arc;
 
 const MIB4: ByteSize = ByteSize::mib(4);
 
 fn world(limit: Option<u64>) -> World {
     let limit = limit.map(ByteSize::mib);
     World::new(3, ByteSize::gib(1), &[], &Settings { limit, ..Settings::default() })
-}
-
-/// Stops a stream until what it gives is dropped.
-fn gate(world: &World, stream: Stream) -> mpsc::Sender<()> {
-    let (sender, receiver) = mpsc::channel::<()>();
-    let receiver = Mutex::new(receiver);
-    let wait = move || {
-        let _ = receiver.lock().map(|receiver| receiver.recv());
-    };
-    world.host.streams().enqueue(stream, Arc::new(wait)).expect("enqueued");
-    sender
 }
 
 fn take(pool: &Pool, stream: Stream, mib: u64) -> DevicePtr {
@@ -44,7 +33,7 @@ fn the_same_stream_uses_a_block_again_at_once_and_others_have_their_own() {
     assert!(made_for_b > made, "another stream's memory is not taken while there is other");
     assert_eq!(take(pool, a, 4), first);
     assert_eq!(pool.stats().calls.create, made_for_b);
-    drop(gate(&world, a));
+    drop(gate(&world.host, a));
     world.end("same stream");
 }
 
@@ -55,7 +44,7 @@ fn a_block_that_another_stream_uses_waits_for_its_event_and_is_polled() {
     let block = take(pool, a, 4);
     pool.record_stream(block, b).expect("in use");
     pool.record_stream(block, b).expect("twice is once");
-    let open = gate(&world, b);
+    let open = gate(&world.host, b);
     pool.free(block).expect("in use");
     assert_eq!(pool.stats().bytes.active.current, MIB4.get(), "still active");
     assert_eq!(pool.stats().bytes.allocated.current, 0);
@@ -74,7 +63,7 @@ fn freed_on_another_stream_counts_as_used_there() {
     let world = world(None);
     let (pool, a, b) = (&world.pool, world.streams[0], world.streams[1]);
     let block = take(pool, a, 4);
-    let open = gate(&world, b);
+    let open = gate(&world.host, b);
     pool.free_on(block, b).expect("in use");
     assert_ne!(take(pool, a, 4), block);
     assert_eq!(pool.free_on(block, b).map_err(|e| e.kind), Err(Kind::InvalidArgument));
@@ -88,7 +77,7 @@ fn under_pressure_a_pending_block_is_used_behind_a_wait_on_the_device() {
     let (pool, a, b) = (&world.pool, world.streams[0], world.streams[1]);
     let block = take(pool, a, 40);
     pool.record_stream(block, b).expect("in use");
-    let open = gate(&world, b);
+    let open = gate(&world.host, b);
     pool.free(block).expect("in use");
     assert_eq!(take(pool, a, 40), block, "the stream waits, and nobody on the host does");
     assert_eq!((pool.stats().stream_waits, pool.stats().host_waits), (1, 0));
@@ -100,7 +89,7 @@ fn under_pressure_a_pending_block_is_used_behind_a_wait_on_the_device() {
 fn a_side_stream_does_not_keep_its_cache() {
     let world = world(Some(64));
     let (pool, a, b) = (&world.pool, world.streams[0], world.streams[1]);
-    let open = gate(&world, b);
+    let open = gate(&world.host, b);
     let side = take(pool, b, 40);
     pool.free(side).expect("in use");
     let block = take(pool, a, 56);

@@ -106,14 +106,15 @@ impl Pool {
         Ok(address)
     }
 
-    /// Makes the arena's stream wait, on the device, for those that use its freed blocks, which are free then.
-    pub(super) fn fold(&self, arena: &Arena) -> bool {
-        let (stream, pending) = {
+    /// Makes the arena's stream wait, on the device, for those that use its freed blocks, which are free then: the
+    /// oldest blocks of `bytes` together, so that the stream waits for no more than it must.
+    pub(super) fn fold(&self, arena: &Arena, bytes: u64) -> bool {
+        let (stream, mut pending) = {
             let mut state = arena.lock();
             if state.ended.is_some() || state.private {
                 return false;
             }
-            (state.stream, std::mem::take(&mut state.pending))
+            (state.stream, state.oldest_pending(bytes))
         };
         // The newest of a stream stands behind all older ones.
         let mut newest: Vec<&Arc<Mark>> = Vec::new();
@@ -126,7 +127,8 @@ impl Pool {
         let mut state = arena.lock();
         if let Err(e) = waits {
             log::debug!("blocks stay pending: {e}");
-            state.pending.extend(pending);
+            pending.append(&mut state.pending);
+            state.pending = pending;
             return false;
         }
         let folded = !pending.is_empty();
@@ -138,7 +140,7 @@ impl Pool {
 
     /// The same for all streams.
     fn fold_all(&self) -> bool {
-        self.table.all().fold(false, |folded, arena| self.fold(arena) | folded)
+        self.table.all().fold(false, |folded, arena| self.fold(arena, u64::MAX) | folded)
     }
 
     /// Gives back free chunks of the other size, at least `bytes` of them if there are as many.

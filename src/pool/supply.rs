@@ -80,7 +80,7 @@ impl Pool {
         self.create(chunk, missing.len(), hand)?;
         if hand.len() < missing.len() && self.captures() == 0 {
             // One wait costs less than moving chunks, and spares the others theirs.
-            if self.fold(arena) {
+            if self.fold(arena, missing.len() as u64 * chunk.get()) {
                 return Err(Lack::Again);
             }
             self.harvest(arena, heap, missing.len(), hand);

@@ -2,7 +2,7 @@
 
 mod pool_support;
 
-use gvmm::driver::{Driver, Stream};
+use gvmm::driver::{CopySlice, Driver, Ordinal, Stream};
 use gvmm::error::Kind;
 use gvmm::pool::{Pool, PoolId, Settings};
 use gvmm::units::{ByteSize, DevicePtr};
@@ -180,7 +180,7 @@ fn a_stream_that_ends_leaves_its_memory_to_others() {
     let world = world(Some(64));
     let (pool, a) = (&world.pool, world.streams[0]);
     let streams = world.host.streams();
-    let ending = streams.create(gvmm::driver::Ordinal(0)).expect("a stream");
+    let ending = streams.create(Ordinal(0)).expect("a stream");
     let (kept, freed) = (take(pool, ending, 8), take(pool, ending, 40));
     pool.free(freed).expect("in use");
     pool.forget_stream(ending).expect("known");
@@ -200,7 +200,7 @@ fn a_stream_destroyed_without_a_word_harms_nobody() {
     let world = world(Some(64));
     let (pool, a) = (&world.pool, world.streams[0]);
     let streams = world.host.streams();
-    let gone = streams.create(gvmm::driver::Ordinal(0)).expect("a stream");
+    let gone = streams.create(Ordinal(0)).expect("a stream");
     let (kept, freed, shared) = (take(pool, gone, 8), take(pool, gone, 16), take(pool, a, 8));
     pool.record_stream(shared, gone).expect("in use");
     pool.free(freed).expect("in use");
@@ -220,7 +220,7 @@ fn addresses_are_counted_bounded_and_used_again() {
     let (pool, streams) = (&world.pool, world.host.streams());
     take(pool, world.streams[0], 2);
     for _ in 0..5 {
-        let stream = streams.create(gvmm::driver::Ordinal(0)).expect("a stream");
+        let stream = streams.create(Ordinal(0)).expect("a stream");
         let block = take(pool, stream, 2);
         pool.free(block).expect("in use");
         pool.forget_stream(stream).expect("known");
@@ -232,4 +232,43 @@ fn addresses_are_counted_bounded_and_used_again() {
     let full = pool.alloc(MIB4, world.streams[2]).map_err(|e| e.kind);
     assert_eq!(full, Err(Kind::OutOfAddressSpace));
     world.end("addresses");
+}
+
+#[test]
+fn graphs_are_right_each_time_while_chunks_move_between_their_runs() {
+    let world = world(Some(64));
+    let (pool, host, a, b) = (&world.pool, &world.host, world.streams[0], world.streams[1]);
+    let words = host.allocate(Ordinal(0), ByteSize(24)).expect("memory");
+    let (value, out) = (words, DevicePtr(words.get() + 8));
+    let copy = |dst, src| host.copy(Ordinal(0), a, &[CopySlice { dst, src, bytes: 8 }]).expect("copied");
+    host.streams().capture_begin(a).expect("captured");
+    pool.begin_capture(PoolId(1, 1), Arc::new(move |stream| stream == a)).expect("begun");
+    let inner = take(pool, a, 8);
+    copy(inner, value);
+    copy(out, inner);
+    // Free in the books from here on, yet each run writes there.
+    pool.free(inner).expect("in use");
+    pool.end_capture(PoolId(1, 1)).expect("begun");
+    let graph = host.streams().capture_end(a).expect("captured");
+    for run in 0..1000_u64 {
+        let (stream, other) = if run % 2 == 0 { (a, b) } else { (b, a) };
+        let block = take(pool, stream, 40);
+        host.write(Ordinal(0), value, &run.to_le_bytes()).expect("written");
+        host.streams().launch(graph, a).expect("launched");
+        let own = CopySlice { dst: block, src: value, bytes: 8 };
+        host.copy(Ordinal(0), stream, &[own]).expect("copied");
+        pool.free(block).expect("in use");
+        pool.free(take(pool, other, 36)).expect("in use");
+        host.streams().synchronize(a).expect("right addresses");
+        let mut bytes = [0; 8];
+        host.read(Ordinal(0), out, &mut bytes).expect("read");
+        assert_eq!(u64::from_le_bytes(bytes), run);
+    }
+    assert!(pool.stats().lent_chunks > 1000, "chunks moved");
+    let own = pool.stream_stats().into_iter().find(|s| s.pool == PoolId(1, 1)).expect("its pool");
+    assert_eq!((own.lent.0, own.bytes.reserved.current), (0, ByteSize::mib(8).get()), "none of the graph's");
+    host.streams().destroy_graph(graph).expect("given up");
+    pool.release_pool(PoolId(1, 1)).expect("one");
+    host.deallocate(Ordinal(0), words).expect("given back");
+    world.end("graphs");
 }

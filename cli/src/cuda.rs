@@ -8,4 +8,5 @@ mod patch;
 
 pub(crate) use clock::{BatchList, Clock};
 pub(crate) use executor::{Executor, run};
+pub(crate) use gpu::can_patch;
 pub(crate) use patch::{Bench as GraphBench, Both};

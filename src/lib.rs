@@ -6,7 +6,7 @@
 //!       capi            handles, status codes, one door for every call
 //!         │
 //!    ┌────┴─────┐
-//!  rebind      (pool)   POLICY. rebind: which slots of a command buffer are baked, mapped or copied
+//!  rebind      pool    POLICY. rebind: which slots of a command buffer are baked, mapped or copied
 //!    └────┬─────┘
 //!        vm             MECHANISM. owns address ranges and memory: map, remap, retire, undo
 //!         │
@@ -35,6 +35,7 @@ pub mod config;
 pub mod driver;
 pub mod error;
 pub mod logging;
+pub mod pool;
 pub mod rebind;
 pub mod units;
 pub mod vm;

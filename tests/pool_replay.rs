@@ -13,7 +13,9 @@ fn ratio(name: &str, settings: &Settings) -> (f64, gvmm::pool::Stats) {
     let mut reserved = 0;
     for _ in 0..3 {
         world.pool.reset_peaks();
-        recording.run(&world.pool, &world.streams).unwrap_or_else(|e| panic!("{name}: {e}\n{:?}", world.pool.shortage()));
+        recording
+            .run(&world.pool, &world.streams)
+            .unwrap_or_else(|e| panic!("{name}: {e}\n{:?}", world.pool.shortage()));
         reserved = world.pool.stats().bytes.reserved.peak;
     }
     let stats = world.pool.stats();

@@ -52,10 +52,19 @@ impl World {
 /// One operation of a recording.
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
-    Alloc { id: usize, bytes: u64, stream: usize },
+    Alloc {
+        id: usize,
+        bytes: u64,
+        stream: usize,
+    },
     /// `later`: another stream still uses it.
-    Free { id: usize, later: bool },
-    Completed { id: usize },
+    Free {
+        id: usize,
+        later: bool,
+    },
+    Completed {
+        id: usize,
+    },
 }
 
 /// A recording: its operations, blocks and streams.

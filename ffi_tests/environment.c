@@ -39,6 +39,27 @@ static void thresholds(gvmm_device *device) {
     OK(gvmm_binding_destroy(bind(device, GVMM_THRESHOLD_AUTO, 100 * 2 * 8192 - 1, GVMM_THRESHOLD_OFF)));
 }
 
+/* The variable plans, unless a descriptor asks for a threshold or says no. */
+static void plans(gvmm_device *device) {
+    const gvmm_plan_desc no = {.struct_size = sizeof no, .mode = GVMM_PLAN_THRESHOLD};
+    const struct {
+        gvmm_binding_desc desc;
+        uint32_t has_planner;
+    } cases[] = {
+        {{.struct_size = sizeof(gvmm_binding_desc)}, 1},
+        {{.struct_size = sizeof(gvmm_binding_desc), .threshold_bytes = GVMM_THRESHOLD_AUTO}, 0},
+        {{.struct_size = sizeof(gvmm_binding_desc), .plan = &no}, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        gvmm_binding *binding = NULL;
+        gvmm_plan_info info = {.struct_size = sizeof info};
+        OK(gvmm_binding_create(device, &cases[i].desc, slots, SLOTS, sizeof slots[0], &binding));
+        OK(gvmm_binding_plan_query(binding, &info));
+        CHECK(info.has_planner == cases[i].has_planner);
+        OK(gvmm_binding_destroy(binding));
+    }
+}
+
 /* Both bindings ask for 8,192 bytes of shadows, which is all that there are. */
 static void one_budget(gvmm_device *device) {
     gvmm_stream *stream = make_stream(device);
@@ -84,11 +105,14 @@ int main(void) {
     setenv("GVMM_HOST_COSTS", "h200", 1);
     setenv("GVMM_HOST_MAX_MAPS", "64", 1);
     setenv("GVMM_SHADOW_BUDGET", "8K", 1);
+    setenv("GVMM_PLAN", "auto", 1);
+    setenv("GVMM_PROFILE", "/nowhere/there/is/no/such.profile", 1);
     setenv("XLA_VMM_TMP_COPY_THRESHOLD", "4096", 1);
     gvmm_device *device = NULL;
     OK(gvmm_device_open(NULL, &device));
     the_device(device);
     thresholds(device);
+    plans(device);
     one_budget(device);
     few_mappings(device);
     OK(gvmm_device_close(device));

@@ -64,6 +64,16 @@ static void the_callers(gvmm_device *device, gvmm_stream *stream) {
     uint64_t addresses[2];
     REACH(GVMM_STATUS_SUCCESS, gvmm_binding_addresses(b, addresses, 2, &generation));
     OK(gvmm_binding_destroy(b));
+    gvmm_plan_desc plan = {.struct_size = sizeof plan, .mode = GVMM_PLAN_AUTO, .watched_steps = 2};
+    gvmm_binding_desc desc = {.struct_size = sizeof desc, .plan = &plan};
+    OK(gvmm_binding_create(device, &desc, NULL, 0, 0, &b));
+    EXPECT(GVMM_STATUS_RECORD_AGAIN, gvmm_binding_begin(b, stream, NULL, 0, 0, 0, NULL));
+    for (int step = 0; step < 2; step++) {
+        OK(gvmm_binding_begin(b, stream, NULL, 0, 0, 1, NULL));
+        OK(gvmm_binding_end(b, NULL));
+    }
+    REACH(GVMM_ERROR_PLAN_MISMATCH, gvmm_binding_plan_check(b, 1));
+    OK(gvmm_binding_destroy(b));
 
     gvmm_copy_slice slices[2] = {{m.address, n.address, 8}, {m.address + 4, n.address + 64, 8}};
     REACH(GVMM_ERROR_OVERLAP, gvmm_shadow_copy(device, stream, slices, 2, sizeof slices[0], NULL));

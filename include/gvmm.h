@@ -164,6 +164,9 @@ typedef int32_t gvmm_status;
 /** Caller: a struct or an array element of a size that this version does not know. */
 #define GVMM_ERROR_UNKNOWN_VERSION 117
 
+/** Caller: a plan of other slots, or another plan than the one that was agreed on. */
+#define GVMM_ERROR_PLAN_MISMATCH 118
+
 /** Memory: the host's memory is used up. */
 #define GVMM_ERROR_OUT_OF_HOST_MEMORY 200
 
@@ -1280,6 +1283,198 @@ gvmm_status gvmm_compute_threshold(const uint64_t *size_bytes,
                                    uint64_t total_bytes,
                                    uint64_t *out_threshold_bytes);
 
+/* ---- The planner of a binding. ---- */
+
+/** How a binding decides: as `GVMM_PLAN` says where it asks for no threshold of its own, else by threshold. */
+#define GVMM_PLAN_DEFAULT 0
+
+/** How a binding decides: by the slots' sizes, as the threshold says. */
+#define GVMM_PLAN_THRESHOLD 1
+
+/** How a binding decides: by what each action costs, once the first steps were watched. */
+#define GVMM_PLAN_AUTO 2
+
+/** Flag of a plan: the caller runs ahead of the device, so that its own time is hidden and the device's counts. */
+#define GVMM_PLAN_HOST_HIDDEN 1
+
+/** Flag of a plan: the copies are part of the caller's command buffer. */
+#define GVMM_PLAN_COPIES_RECORDED 2
+
+/** An address in a command that must be changed before the command buffer is launched. */
+typedef struct gvmm_patch {
+    /** The slot's index. */
+    uint32_t slot;
+    /** The command's number. */
+    uint32_t command;
+    /** The slot's address from now on. */
+    uint64_t address;
+} gvmm_patch;
+
+/** What a binding's planner says. Times are predicted, the mean of a step, in picoseconds. */
+typedef struct gvmm_plan_info {
+    /** `sizeof(gvmm_plan_info)`. */
+    size_t struct_size;
+    /** The plan's digest: equal plans of slots of equal shapes have the same on every machine. 0 where there is no plan. */
+    uint64_t digest;
+    /** Slots with GVMM_ACTION_PATCH. */
+    uint64_t patched_slots;
+    /** Slots that moved since the plan was made although it has them stay, each time counted. */
+    uint64_t surprises;
+    /** Host time that begin and end take. */
+    uint64_t host_ps;
+    /** Device time that a step takes longer. */
+    uint64_t gpu_ps;
+    /** What was made as small as could be: device time, and host time unless it is hidden. */
+    uint64_t counted_ps;
+    /** Bytes of shadows. */
+    uint64_t shadow_bytes;
+    /** 1 where the binding has a planner. */
+    uint32_t has_planner;
+    /** 1 where there is a plan: the watched steps are over, or one was imported. */
+    uint32_t has_plan;
+    /** 1 where surprises are so frequent that `gvmm_binding_replan` may pay. */
+    uint32_t replan_advised;
+    /** 0. */
+    uint32_t reserved;
+} gvmm_plan_info;
+
+/** Why a slot is served as it is. Times are predicted, the mean of a step, in picoseconds. */
+typedef struct gvmm_explanation {
+    /** `GVMM_ACTION_...`. */
+    uint32_t action;
+    /** The next best action, or UINT32_MAX where there is no other. */
+    uint32_t next_action;
+    /** What a step would cost less without this slot. */
+    uint64_t cost_ps;
+    /** What a step would cost more with the next best action than without this slot. */
+    uint64_t next_cost_ps;
+    /** In how many of the watched steps after the first the slot moved. */
+    uint32_t moved_steps;
+    /** 0. */
+    uint32_t reserved;
+} gvmm_explanation;
+
+/** A command of the caller's command buffer that uses a slot, and so must be patched where the slot is. */
+typedef struct gvmm_command_use {
+    /** The slot's index. */
+    uint32_t slot;
+    /** The command's number, of the caller's choice. Slots may share a command. */
+    uint32_t command;
+} gvmm_command_use;
+
+/** How a binding is to plan; all zero but `struct_size` is the default. */
+typedef struct gvmm_plan_desc {
+    /** `sizeof(gvmm_plan_desc)`. */
+    size_t struct_size;
+    /** `GVMM_PLAN_...`. */
+    uint32_t mode;
+    /** How many steps are watched before the plan is made, 2 to 9; 0: 5. */
+    uint32_t watched_steps;
+    /** `GVMM_PLAN_HOST_HIDDEN` and `GVMM_PLAN_COPIES_RECORDED` bits. */
+    uint32_t flags;
+    /** 0. */
+    uint32_t reserved;
+    /**
+     * Which commands use which slots, for a caller who can patch them; may be NULL if the count is 0. A slot without
+     * one is never patched. HIP does not update its graphs reliably: name none there.
+     */
+    const gvmm_command_use *uses;
+    /** Number of elements; 0: the caller cannot patch. */
+    size_t use_count;
+    /** Distance of two elements in bytes. */
+    size_t use_stride_bytes;
+} gvmm_plan_desc;
+
+/**
+ * Lists what must be patched before the command buffer of the step that was begun last is launched: each command of
+ * each GVMM_ACTION_PATCH slot whose address is another one than in the step before. After an abort the same is
+ * listed again; after RECORD_AGAIN nothing is, since the new addresses are recorded.
+ *
+ * State: changes none.
+ * Parameters: `binding`; `out_patches`, room for `capacity` elements, or NULL with a capacity of 0 to ask for the number
+ * only; `out_count`, the number of patches (also in the report of begin).
+ * Statuses: COUNT_MISMATCH (`capacity` is neither 0 nor enough), BUSY.
+ * Threads: externally synchronized; a second thread in the same binding gets BUSY.
+ */
+gvmm_status gvmm_binding_patches(gvmm_binding *binding,
+                                 gvmm_patch *out_patches,
+                                 size_t capacity,
+                                 size_t *out_count);
+
+/**
+ * Gives the plan as bytes, for `gvmm_binding_plan_import` on the other ranks of a job. It is there once the watched steps
+ * are over. What was repaired since is not in it.
+ *
+ * State: makes the plan where the watched steps are over and it was not made yet.
+ * Parameters: `binding`; `out_bytes`, room for `capacity` bytes, or NULL with a capacity of 0 to ask for the number only;
+ * `out_size_bytes`, the number of bytes.
+ * Statuses: WRONG_STATE (no planner, or no plan yet), COUNT_MISMATCH (`capacity` is neither 0 nor enough), BUSY.
+ * Threads: externally synchronized; a second thread in the same binding gets BUSY.
+ */
+gvmm_status gvmm_binding_plan_export(gvmm_binding *binding,
+                                     void *out_bytes,
+                                     size_t capacity,
+                                     size_t *out_size_bytes);
+
+/**
+ * Uses another rank's plan from the next begin on, instead of one of the binding's own. A slot whose buffer does not allow
+ * here what the plan says is served otherwise.
+ *
+ * State: before, no step is begun. The next begin may answer RECORD_AGAIN; it answers OUT_OF_DEVICE_MEMORY where the
+ * device's budget of shadows is too small for the plan.
+ * Parameters: `binding`; `bytes`, the `size_bytes` bytes that export gave.
+ * Statuses: PLAN_MISMATCH (a plan of other slots; the last-error detail names the first that differs),
+ * INVALID_ARGUMENT (the bytes are no whole plan, or were changed), UNKNOWN_VERSION (a newer library's), WRONG_STATE (no
+ * planner, or a step is begun), BUSY.
+ * Threads: externally synchronized; a second thread in the same binding gets BUSY.
+ */
+gvmm_status gvmm_binding_plan_import(gvmm_binding *binding,
+                                     const void *bytes,
+                                     size_t size_bytes);
+
+/**
+ * Checks that the plan is the one that another rank has.
+ *
+ * State: as `gvmm_binding_plan_export`.
+ * Parameters: `binding`; `digest`, the other's, from `gvmm_binding_plan_query`.
+ * Statuses: PLAN_MISMATCH (another plan), WRONG_STATE (no planner, or no plan yet), BUSY.
+ * Threads: externally synchronized; a second thread in the same binding gets BUSY.
+ */
+gvmm_status gvmm_binding_plan_check(gvmm_binding *binding, uint64_t digest);
+
+/**
+ * Says what the planner knows: the plan's digest, what a step costs by it as predicted, what it did not foresee.
+ *
+ * State: makes the plan where the watched steps are over and it was not made yet.
+ * Parameters: `binding`; `out_info`, whose `struct_size` is set.
+ * Statuses: UNKNOWN_VERSION, BUSY.
+ * Threads: externally synchronized; a second thread in the same binding gets BUSY.
+ */
+gvmm_status gvmm_binding_plan_query(gvmm_binding *binding,
+                                    gvmm_plan_info *out_info);
+
+/**
+ * Says for each slot why it is served as it is: what that costs, and what the next best would.
+ *
+ * State: as `gvmm_binding_plan_export`.
+ * Parameters: `binding`; `out_explanations`, `count` elements, one for each slot.
+ * Statuses: WRONG_STATE (no planner, or no plan yet), COUNT_MISMATCH, BUSY.
+ * Threads: externally synchronized; a second thread in the same binding gets BUSY.
+ */
+gvmm_status gvmm_binding_explain(gvmm_binding *binding,
+                                 gvmm_explanation *out_explanations,
+                                 size_t count);
+
+/**
+ * Watches the next steps and then makes a new plan. Until then the slots are served as they are.
+ *
+ * State: changes no address.
+ * Parameters: `binding`.
+ * Statuses: WRONG_STATE (no planner), BUSY.
+ * Threads: externally synchronized; a second thread in the same binding gets BUSY.
+ */
+gvmm_status gvmm_binding_replan(gvmm_binding *binding);
+
 /* ---- Bindings: the slots of one command buffer. ---- */
 
 /** What a binding does with a slot: the command buffer has the buffer's own address. */
@@ -1291,7 +1486,10 @@ gvmm_status gvmm_compute_threshold(const uint64_t *size_bytes,
 /** What a binding does with a slot: a shadow, copied in at begin and back at end. */
 #define GVMM_ACTION_COPY 2
 
-/** What a binding does with a slot: the executor changes the address. No binding of this version does. */
+/**
+ * What a binding does with a slot: the caller changes the address in its command buffer, as
+ * `gvmm_binding_patches` says.
+ */
 #define GVMM_ACTION_PATCH 3
 
 /** How a binding is to work; all zero but `struct_size` is the default. */
@@ -1308,6 +1506,8 @@ typedef struct gvmm_binding_desc {
     size_t access_count;
     /** Distance of two elements in bytes. */
     size_t access_stride_bytes;
+    /** How it plans, or NULL for the default. */
+    const gvmm_plan_desc *plan;
 } gvmm_binding_desc;
 
 /**
@@ -1377,8 +1577,8 @@ typedef struct gvmm_binding_info {
  * State: after success the binding lives until `gvmm_binding_destroy`; it has no addresses yet.
  * Parameters: `device`; `desc`, or NULL for the default; `slots`, `count` elements `stride_bytes` apart, 0
  * allowed; `out_binding`, the handle.
- * Statuses: INVALID_SIZE (a slot of no bytes), INVALID_ARGUMENT (a direction, flag, memory space or access
- * mode), MISALIGNED (an alignment is no power of two, or a shadow address does not have it), OUT_OF_RANGE
+ * Statuses: INVALID_SIZE (a slot of no bytes), INVALID_ARGUMENT (a direction, flag, memory space, access
+ * mode, plan mode or number of watched steps), MISALIGNED (an alignment is no power of two, or a shadow address does not have it), OUT_OF_RANGE
  * and OVERLAP (shadow addresses), NO_DEVICE (in the access list), UNKNOWN_VERSION; the last-error detail
  * names the slot.
  * Threads: thread-safe.
@@ -1494,6 +1694,12 @@ typedef struct gvmm_step_report {
     uint32_t waited;
     /** 0. */
     uint32_t reserved;
+    /** Commands that must be patched before the launch; `gvmm_binding_patches` lists them. */
+    uint64_t patched_commands;
+    /** 1 where slots that the plan has stay move so often that `gvmm_binding_replan` may pay. */
+    uint32_t replan_advised;
+    /** 0. */
+    uint32_t reserved_too;
 } gvmm_step_report;
 
 /**

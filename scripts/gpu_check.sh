@@ -103,6 +103,7 @@ for program in "$folder"/*; do
               compare bench_steps "$program" llama_donate llama_donate_all llama_nodonate
               for recording in llama_donate llama_donate_all llama_nodonate; do
                   for threshold in off 4096 65536 auto; do steps "$program" $recording $threshold; done
+                  steps "$program" $recording auto --copies graph
                   steps "$program" $recording auto --joint off
               done
               if [ "$(nvidia-smi -L 2>/dev/null | wc -l)" -gt 1 ]; then

@@ -7,7 +7,7 @@ mod variables;
 
 pub use variables::{Variable, variables};
 
-use read::{Reader, bytes, driver, filter, number, path, quirks};
+use read::{Reader, bytes, driver, filter, number, path, plan, quirks};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +31,8 @@ pub struct Config {
     pub tmp_copy_threshold: Option<u64>,
     /// Bytes of shadows a device (`GVMM_SHADOW_BUDGET`), or none for the default.
     pub shadow_budget: Option<u64>,
+    /// True where bindings that ask for nothing else are planned by cost (`GVMM_PLAN=auto`).
+    pub plan_auto: bool,
     /// The file with the device's costs (`GVMM_PROFILE`), or none for the built-in ones.
     pub profile: Option<PathBuf>,
 }
@@ -110,6 +112,7 @@ impl Config {
                 number,
             ),
             shadow_budget: reader.get(SHADOW_BUDGET, "a number of bytes such as 67108864 or 64M", bytes),
+            plan_auto: reader.get(PLAN, "threshold or auto", plan).unwrap_or_default(),
             profile: lookup(PROFILE).and_then(path),
         };
         (config, reader.warnings)

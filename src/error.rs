@@ -47,6 +47,8 @@ pub enum Kind {
     CountMismatch = 116,
     /// A struct or an array element of a size this version does not know.
     UnknownVersion = 117,
+    /// A plan of other slots, or another plan than the one that was agreed on.
+    PlanMismatch = 118,
 
     // Memory.
     /// The host's memory is used up.
@@ -110,6 +112,7 @@ impl Kind {
             Self::StreamCapturing => "the stream is being captured",
             Self::CountMismatch => "wrong number of elements",
             Self::UnknownVersion => "unknown version of a struct",
+            Self::PlanMismatch => "another plan",
             Self::OutOfHostMemory => "out of host memory",
             Self::OutOfDeviceMemory => "out of device memory",
             Self::OutOfAddressSpace => "out of address space",

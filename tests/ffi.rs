@@ -36,6 +36,7 @@ programs! {
     sizes "sizes.c",
     handles "handles.c",
     steps "steps.c",
+    plans "plans.c",
     nulls "nulls.c",
     broken "broken.c",
     devices "devices.c",

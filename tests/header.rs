@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// The files of `src/capi`, each a section of the header, in order: a type comes before its uses.
-const FILES: [&str; 19] = [
+const FILES: [&str; 20] = [
     "version",
     "status",
     "types",
@@ -20,6 +20,7 @@ const FILES: [&str; 19] = [
     "allocation",
     "copy",
     "slot",
+    "plan",
     "binding",
     "step",
     "record",

@@ -1,6 +1,7 @@
 //! A small executor that runs a recording, step after step, and checks that all data is where it should be.
 #![allow(unsafe_code, reason = "the command buffer touches device memory by address")]
 
+use crate::copies::Copies;
 use crate::failure::{Context, Failure};
 use crate::pattern::{Memory, Seed};
 use crate::pool::{Pool, StepBuffers};
@@ -72,9 +73,10 @@ pub(crate) fn run(
     trace: &Trace,
     threshold: Threshold,
     access: &[Access],
+    copies: Copies,
     progress: impl Fn(),
 ) -> std::result::Result<Measured, Failure> {
-    run_all(Executor::new(device, trace, threshold, access)?, trace, progress)
+    run_all(Executor::new(device, trace, threshold, access)?.with(copies), trace, progress)
 }
 
 /// What runs a recording's steps, one after the other.
@@ -124,6 +126,7 @@ struct Shared {
 pub(crate) struct Executor<'a> {
     trace: &'a Trace,
     binding: Binding,
+    copies: Copies,
     commands: Option<CommandBuffer>,
     stream: CommandStream,
     pool: Pool,
@@ -149,6 +152,7 @@ impl<'a> Executor<'a> {
         Ok(Self {
             trace,
             binding,
+            copies: Copies::default(),
             commands: None,
             stream: CommandStream::new(device).during("stream")?,
             pool: Pool::new(device, access),
@@ -156,6 +160,11 @@ impl<'a> Executor<'a> {
             generation: 0,
             tally: Tally::default(),
         })
+    }
+
+    /// The same, with the steps' copies made there.
+    pub(crate) fn with(self, copies: Copies) -> Self {
+        Self { copies, ..self }
     }
 
     fn fill_inputs(&self, step: usize, buffers: &StepBuffers) {
@@ -182,7 +191,8 @@ impl<'a> Executor<'a> {
         let mut addresses = vec![DevicePtr::NULL; self.trace.slots.len()];
         self.generation = self.binding.addresses(&mut addresses)?;
         let functions = addresses.iter().enumerate().map(|(slot, &address)| self.function(slot, address));
-        self.commands = Some(self.stream.record(functions)?);
+        let enqueue = |_| self.stream.enqueue(functions);
+        self.commands = Some(self.copies.capture(&self.binding, self.generation, &self.stream, enqueue)?);
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! The companion program of gvmm.
 
 mod bench;
+mod copies;
 mod costs;
 mod cuda;
 mod executor;
@@ -77,6 +78,10 @@ struct Steps {
     /// host
     #[arg(long, value_enum, default_value_t = setup::Joint::On)]
     joint: setup::Joint,
+
+    /// Who makes the copies of a step
+    #[arg(long, value_enum, default_value_t = copies::Copies::Step)]
+    copies: copies::Copies,
 
     /// How many further devices have access to all memory; at least 1 with --costs h200-peer
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..64))]
@@ -176,9 +181,9 @@ fn steps(options: &Steps) -> Result<ExitCode, Failure> {
     let threshold = options.threshold.unwrap_or(Threshold::DEFAULT);
     let access = setup::access_list(peers);
     let measured = if device.driver().kind() == DriverKind::CUDA {
-        cuda::run(&device, &trace, threshold, &access, || bar.inc(1))?
+        cuda::run(&device, &trace, threshold, &access, options.copies, || bar.inc(1))?
     } else {
-        executor::run(&device, &trace, threshold, &access, || bar.inc(1))?
+        executor::run(&device, &trace, threshold, &access, options.copies, || bar.inc(1))?
     };
     bar.finish_and_clear();
     if let Some(first) = &measured.tally.first_mismatch {

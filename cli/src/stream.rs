@@ -26,10 +26,10 @@ impl CommandStream {
         self.device.driver().streams().synchronize(self.id)
     }
 
-    /// Captures calls of `functions` as a command buffer.
-    pub(crate) fn record(&self, mut functions: impl Iterator<Item = HostFunction>) -> Result<CommandBuffer> {
+    /// Enqueues calls of `functions`.
+    pub(crate) fn enqueue(&self, mut functions: impl Iterator<Item = HostFunction>) -> Result<()> {
         let streams = self.device.driver().streams();
-        self.capture(|stream| functions.try_for_each(|function| streams.enqueue(stream, function)))
+        functions.try_for_each(|function| streams.enqueue(self.id, function))
     }
 
     /// Captures what `enqueue` puts on the stream as a command buffer.
@@ -58,6 +58,10 @@ pub(crate) struct CommandBuffer {
 }
 
 impl CommandBuffer {
+    pub(crate) fn graph(&self) -> Graph {
+        self.graph
+    }
+
     pub(crate) fn launch(&self, stream: &CommandStream) -> Result<()> {
         self.device.driver().streams().launch(self.graph, stream.id)
     }

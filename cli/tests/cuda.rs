@@ -110,6 +110,13 @@ fn steps_run_a_graph_of_kernels() {
 }
 
 #[test]
+fn steps_with_the_copies_in_the_graph_launch_none() {
+    assert_eq!(calls(&steps("llama_donate", &["--threshold", "65536", "--copies", "graph"])), [0.0; 4]);
+    let one_moves = calls(&steps("llama_donate", &["--threshold", "4096", "--copies", "graph"]));
+    assert_eq!(one_moves, [1.0, 1.0, 1.0, 0.0]);
+}
+
+#[test]
 fn steps_remap_in_one_set_access_where_all_moves() {
     let [map, unmap, set_access, launches] = calls(&steps("llama_donate_all", &["--threshold", "off"]));
     assert_eq!([map, unmap, launches], [20.0, 20.0, 0.0]);

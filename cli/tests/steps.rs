@@ -141,6 +141,19 @@ fn peers_see_the_same_counts() {
 }
 
 #[test]
+fn copies_in_the_command_buffer_leave_nothing_to_launch() {
+    for name in ["llama_donate", "llama_donate_all"] {
+        let launched = steps(name, &["--threshold", "65536"]);
+        let recorded = steps(name, &["--threshold", "65536", "--copies", "graph"]);
+        assert_eq!((per_step(&launched, "copy_launches"), per_step(&recorded, "copy_launches")), (2.0, 0.0));
+        for key in ["copied_slots", "copied_bytes"] {
+            assert!((per_step(&launched, key) - per_step(&recorded, key)).abs() < 1e-9, "{name}: {key}");
+        }
+        assert_eq!(moves(&launched), moves(&recorded));
+    }
+}
+
+#[test]
 fn the_environment_gives_the_threshold_where_no_option_does() {
     let run_with = |value: &str| {
         let path = recording("llama_donate_all");

@@ -202,26 +202,21 @@ static void unref(Graph *g) {
     free(g);
 }
 
-/* A route's kernel: words of a head (tiles, count and first slice, outward), then the far ends or their table. */
+/* A route's kernel: words of a head (tiles, count and first slice, outward), then the far ends. */
 enum { HEAD = 3, TILE = 3 };
 static int in_plain(int device, U at, U bytes) {
     EACH(plains, i) if (plains[i].size && plains[i].device == device && plains[i].at <= at && at + bytes <= plains[i].at + plains[i].size) return 1;
     return 0;
 }
-/* The bytes of both tables of a route's launch: its tiles and, in a graph, its far ends. */
+/* The tiles of a route's launch, and their bytes. */
 static U tables_of(const Op *op, U *out) {
-    U tiles = op->a * TILE, far = op->b && op->table[HEAD] ? op->table[1] & 0xffffffff : 0;
-    if (out) {
-        memcpy(out, (void *)op->table[0], tiles * sizeof(U));
-        if (far) memcpy(out + tiles, (void *)op->table[HEAD], far * sizeof(U));
-    }
-    return (tiles + far) * sizeof(U);
+    U bytes = op->a * TILE * sizeof(U);
+    if (out) memcpy(out, (void *)op->table[0], bytes);
+    return bytes;
 }
 static R check_route(const Op *op, int device) {
-    U count = op->table[1] & 0xffffffff;
     pthread_mutex_lock(&big);
     int good = in_plain(device, op->table[0], op->a * TILE * sizeof(U));
-    if (op->b && op->table[HEAD]) good = good && in_plain(-1, op->table[HEAD], count * sizeof(U));
     pthread_mutex_unlock(&big);
     return good ? OK : breach(FAULT, "a route's table is not where it should be");
 }
@@ -236,9 +231,9 @@ static R run_route(int device, const Op *op) {
     U *now = malloc(tables_of(op, NULL)), bytes = tables_of(op, now);
     int changed = memcmp(now, op->seen, bytes);
     U count = op->table[1] & 0xffffffff, first = op->table[1] >> 32, outward = op->table[2];
-    const U *far = !op->b ? op->table + HEAD : op->table[HEAD] ? now + op->a * TILE : NULL;
+    const U *far = op->table + HEAD;
     R status = OK;
-    for (U i = 0; far && i < op->a && !status; i++) {
+    for (U i = 0; i < op->a && !status; i++) {
         const U *tile = now + i * TILE;
         U slice = tile[2] >> 32, n = tile[2] & 0xffffffff;
         if (slice < first || slice - first >= count || !n) { status = breach(FAULT, "a tile of another slice"); break; }
@@ -892,7 +887,7 @@ API R cuEventElapsedTime(float *ms, Event *a, Event *b) { ENTER(); (void)a; (voi
 
 /* Modules: the text's version and target must fit, and a function is the size of its table. */
 typedef struct Module { char *text; Ctx *ctx; } Module;
-typedef struct Function { U capacity; Ctx *ctx; char kind; } Function; /* kind: copy, route, node of a graph, step, wait */
+typedef struct Function { U capacity; Ctx *ctx; char kind; } Function; /* kind: copy, route, step, wait */
 API R cuModuleLoadData(Module **out, const char *text) {
     ENTER(); NEED_CTX(); UNSAFE_IN_CAPTURE();
     int major = 0, minor = 0, target = 0;
@@ -911,7 +906,7 @@ API R cuModuleGetFunction(Function **out, Module *m, const char *name) {
     ENTER(); NEED_CTX();
     char entry[128];
     U capacity = 16;
-    char kind = strcmp(name, "gvmm_step") == 0 ? 's' : strcmp(name, "gvmm_spin") == 0 ? 'w' : strcmp(name, "gvmm_route_recorded") == 0 ? 'n' : 'c';
+    char kind = strcmp(name, "gvmm_step") == 0 ? 's' : strcmp(name, "gvmm_spin") == 0 ? 'w' : 'c';
     if (sscanf(name, "gvmm_route_%lu", &capacity) == 1) kind = 'r';
     snprintf(entry, sizeof entry, ".entry %s(", name);
     if (!strstr(m->text, entry) || (kind == 'c' && sscanf(name, "gvmm_copy_%lu", &capacity) != 1)) return NOT_FOUND;
@@ -923,10 +918,10 @@ API R cuModuleGetFunction(Function **out, Module *m, const char *name) {
 /* The op of a route's kernel; its status where the parameters are not good. */
 static R route_op(Op *op, Function *f, const unsigned grid[3], const unsigned block[3], unsigned shared, void **params, void **extra) {
     const U *words = params[0];
-    U count = words[1] & 0xffffffff, n = HEAD + (f->kind == 'n' ? 1 : f->capacity);
+    U count = words[1] & 0xffffffff, n = HEAD + f->capacity;
     int shape = grid[0] && grid[1] == 1 && grid[2] == 1 && block[0] == 256 && block[1] == 1 && block[2] == 1 && !shared && !extra;
-    if (!shape || !count || words[2] > 1 || (f->kind == 'r' && count > f->capacity)) return breach(INVALID, "a route's launch");
-    *op = (Op){.kind = ROUTE, .a = grid[0], .b = f->kind == 'n', .table = malloc(n * sizeof(U)), .table_bytes = n * sizeof(U)};
+    if (!shape || !count || words[2] > 1 || count > f->capacity) return breach(INVALID, "a route's launch");
+    *op = (Op){.kind = ROUTE, .a = grid[0], .table = malloc(n * sizeof(U)), .table_bytes = n * sizeof(U)};
     memcpy(op->table, words, n * sizeof(U));
     return OK;
 }
@@ -946,7 +941,7 @@ API R cuGraphExecKernelNodeSetParams(Graph *exec, Op *node, const NodeParams *p)
     if (exec->source->destroyed) return breach(INVALID, "the graph of the node is gone");
     for (Op *op = exec->first; op; op = op->next) if (op->origin == node) {
         Op changed;
-        int route = op->kind == ROUTE && p->function->kind == 'n';
+        int route = op->kind == ROUTE && p->function->kind == 'r';
         if (!route && (op->kind != STEP || p->function->kind != 's')) return breach(INVALID, "another node's parameters");
         R status = (route ? route_op : step_op)(&changed, p->function, p->grid, p->block, p->shared, p->params, p->extra);
         if (status) return status;
@@ -961,7 +956,7 @@ API R cuLaunchKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, unsigne
     STREAM(s, h); SAME_CTX(s);
     if (f->ctx != current()) return breach(BAD_CONTEXT, "a kernel of another context");
     if (f->kind == 'w') return OK;
-    if (f->kind == 'r' || f->kind == 'n') {
+    if (f->kind == 'r') {
         Op op;
         R status = route_op(&op, f, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared, params, extra);
         return status ? status : put(s, op, 1);

@@ -12,6 +12,8 @@ use crate::error::{Error, Kind, Operation, Result};
 pub(super) unsafe trait Element: Copy {}
 
 // SAFETY: a number.
+unsafe impl Element for u8 {}
+// SAFETY: a number.
 unsafe impl Element for u64 {}
 // SAFETY: a raw pointer.
 unsafe impl Element for *mut std::ffi::c_void {}

@@ -7,6 +7,7 @@ use super::block::BlockObject;
 use super::drivers::{Child, DeviceObject};
 use super::entry::entry;
 use super::handle::{self, Noun, Table};
+use super::plan::{self, gvmm_plan_desc};
 use super::slot::{gvmm_slot, slot};
 use super::status::gvmm_status;
 use super::step::gvmm_buffer;
@@ -25,7 +26,8 @@ pub const GVMM_ACTION_BAKE: u32 = 0;
 pub const GVMM_ACTION_MAP: u32 = 1;
 /// What a binding does with a slot: a shadow, copied in at begin and back at end.
 pub const GVMM_ACTION_COPY: u32 = 2;
-/// What a binding does with a slot: the executor changes the address. No binding of this version does.
+/// What a binding does with a slot: the caller changes the address in its command buffer, as
+/// `gvmm_binding_patches` says.
 pub const GVMM_ACTION_PATCH: u32 = 3;
 
 /// How a binding is to work; all zero but `struct_size` is the default.
@@ -44,6 +46,8 @@ pub struct gvmm_binding_desc {
     pub access_count: usize,
     /// Distance of two elements in bytes.
     pub access_stride_bytes: usize,
+    /// How it plans, or NULL for the default.
+    pub plan: *const gvmm_plan_desc,
 }
 
 /// What a binding is and has done. Counts of calls: "setup" is up to and including the begin that started
@@ -112,8 +116,8 @@ pub struct gvmm_binding_info {
 /// State: after success the binding lives until `gvmm_binding_destroy`; it has no addresses yet.
 /// Parameters: `device`; `desc`, or NULL for the default; `slots`, `count` elements `stride_bytes` apart, 0
 /// allowed; `out_binding`, the handle.
-/// Statuses: INVALID_SIZE (a slot of no bytes), INVALID_ARGUMENT (a direction, flag, memory space or access
-/// mode), MISALIGNED (an alignment is no power of two, or a shadow address does not have it), OUT_OF_RANGE
+/// Statuses: INVALID_SIZE (a slot of no bytes), INVALID_ARGUMENT (a direction, flag, memory space, access
+/// mode, plan mode or number of watched steps), MISALIGNED (an alignment is no power of two, or a shadow address does not have it), OUT_OF_RANGE
 /// and OVERLAP (shadow addresses), NO_DEVICE (in the access list), UNKNOWN_VERSION; the last-error detail
 /// names the slot.
 /// Threads: thread-safe.
@@ -134,7 +138,12 @@ pub unsafe extern "C" fn gvmm_binding_create(
         let slots = c.elements(slots, count, stride_bytes)?.try_map(slot)?;
         let device = handle::get::<DeviceObject>(device)?;
         let child = device.adopt()?;
-        let binding = Binding::new(&device.device, slots, options(c, &device.device, &desc)?)?;
+        let options = options(c, &device.device, &desc)?;
+        let binding = match plan::options(c, desc.plan, slots.len())? {
+            None => Binding::new(&device.device, slots, options),
+            Some(None) => Binding::by_threshold(&device.device, slots, options),
+            Some(Some(plan)) => Binding::planned(&device.device, slots, options, plan),
+        }?;
         let device = Arc::clone(&device.device);
         let (seen, epoch) = (AtomicU64::new(0), AtomicU64::new(0));
         out.write(handle::insert(BindingObject { binding, device, seen, epoch, _child: child })?);
@@ -256,7 +265,14 @@ pub unsafe extern "C" fn gvmm_binding_destroy(binding: *mut gvmm_binding) -> gvm
     })
 }
 
-versioned!(gvmm_binding_desc { threshold_bytes, free_bytes, access, access_count, access_stride_bytes });
+versioned!(gvmm_binding_desc {
+    threshold_bytes,
+    free_bytes,
+    access,
+    access_count,
+    access_stride_bytes,
+    plan
+});
 versioned!(gvmm_binding_info {
     generation,
     slot_count,

@@ -24,6 +24,7 @@ mod entry;
 mod handle;
 pub mod last_error;
 pub mod log;
+pub mod plan;
 pub mod record;
 pub mod remap;
 pub mod reservation;

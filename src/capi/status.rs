@@ -51,6 +51,8 @@ pub const GVMM_ERROR_STREAM_CAPTURING: gvmm_status = 115;
 pub const GVMM_ERROR_COUNT_MISMATCH: gvmm_status = 116;
 /// Caller: a struct or an array element of a size that this version does not know.
 pub const GVMM_ERROR_UNKNOWN_VERSION: gvmm_status = 117;
+/// Caller: a plan of other slots, or another plan than the one that was agreed on.
+pub const GVMM_ERROR_PLAN_MISMATCH: gvmm_status = 118;
 
 /// Memory: the host's memory is used up.
 pub const GVMM_ERROR_OUT_OF_HOST_MEMORY: gvmm_status = 200;
@@ -110,6 +112,7 @@ failures! {
     Aliased GVMM_ERROR_ALIASED, Overlap GVMM_ERROR_OVERLAP,
     InvalidStream GVMM_ERROR_INVALID_STREAM, StreamCapturing GVMM_ERROR_STREAM_CAPTURING,
     CountMismatch GVMM_ERROR_COUNT_MISMATCH, UnknownVersion GVMM_ERROR_UNKNOWN_VERSION,
+    PlanMismatch GVMM_ERROR_PLAN_MISMATCH,
     OutOfHostMemory GVMM_ERROR_OUT_OF_HOST_MEMORY, OutOfDeviceMemory GVMM_ERROR_OUT_OF_DEVICE_MEMORY,
     OutOfAddressSpace GVMM_ERROR_OUT_OF_ADDRESS_SPACE,
     OutOfFileDescriptors GVMM_ERROR_OUT_OF_FILE_DESCRIPTORS, MapLimit GVMM_ERROR_MAP_LIMIT,

@@ -66,6 +66,12 @@ pub struct gvmm_step_report {
     pub waited: u32,
     /// 0.
     pub reserved: u32,
+    /// Commands that must be patched before the launch; `gvmm_binding_patches` lists them.
+    pub patched_commands: u64,
+    /// 1 where slots that the plan has stay move so often that `gvmm_binding_replan` may pay.
+    pub replan_advised: u32,
+    /// 0.
+    pub reserved_too: u32,
 }
 
 /// Begins a step: puts this step's buffers behind the slots' addresses. Begin, the command buffer and end
@@ -171,6 +177,9 @@ versioned!(gvmm_step_report {
     driver_ns,
     waited,
     reserved,
+    patched_commands,
+    replan_advised,
+    reserved_too,
 });
 // SAFETY: numbers and a raw pointer.
 unsafe impl Element for gvmm_buffer {}
@@ -233,6 +242,8 @@ impl From<StepReport> for gvmm_step_report {
             wait_ns: nanoseconds(report.wait_time),
             driver_ns: nanoseconds(report.driver_time),
             waited: u32::from(report.waited),
+            patched_commands: report.patched_commands,
+            replan_advised: u32::from(report.replan_advised),
             ..Versioned::DEFAULT
         }
     }

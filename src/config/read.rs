@@ -83,6 +83,14 @@ pub(super) fn bytes(text: &str) -> Option<u64> {
     number(&text[..text.len() - 1])?.checked_mul(1 << shift)
 }
 
+pub(super) fn plan(text: &str) -> Option<bool> {
+    match text {
+        "auto" => Some(true),
+        "threshold" => Some(false),
+        _ => None,
+    }
+}
+
 pub(super) fn switch(text: &str) -> Option<bool> {
     match text {
         "on" | "1" => Some(true),

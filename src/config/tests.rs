@@ -27,6 +27,7 @@ fn right_values_are_taken() {
         (HOST_COSTS, "h200-peer"),
         (HOST_MAX_MAPS, "1000"),
         (SHADOW_BUDGET, "64m"),
+        (PLAN, "auto"),
         (PROFILE, "/etc/h200.profile"),
         (TMP_COPY_THRESHOLD, "4096"),
     ]);
@@ -43,6 +44,7 @@ fn right_values_are_taken() {
     assert_eq!(config.host.costs.as_deref(), Some("h200-peer"));
     assert_eq!(config.host.max_maps, 1000);
     assert_eq!(config.shadow_budget, Some(64 << 20));
+    assert!(config.plan_auto);
     assert_eq!(config.profile, Some("/etc/h200.profile".into()));
     assert_eq!(config.tmp_copy_threshold, Some(4096));
 }
@@ -66,6 +68,7 @@ fn a_wrong_value_is_one_warning_and_the_default() {
         (HOST_COSTS, "h100"),
         (HOST_MAX_MAPS, "-1"),
         (SHADOW_BUDGET, "1%"),
+        (PLAN, "cheap"),
         (TMP_COPY_THRESHOLD, "-1"),
         (TMP_COPY_THRESHOLD, "big"),
     ] {

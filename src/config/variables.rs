@@ -24,6 +24,7 @@ pub(super) const HOST_CAPS: &str = "GVMM_HOST_CAPS";
 pub(super) const HOST_COSTS: &str = "GVMM_HOST_COSTS";
 pub(super) const HOST_MAX_MAPS: &str = "GVMM_HOST_MAX_MAPS";
 pub(super) const SHADOW_BUDGET: &str = "GVMM_SHADOW_BUDGET";
+pub(super) const PLAN: &str = "GVMM_PLAN";
 pub(super) const PROFILE: &str = "GVMM_PROFILE";
 pub(super) const TMP_COPY_THRESHOLD: &str = "XLA_VMM_TMP_COPY_THRESHOLD";
 
@@ -90,6 +91,11 @@ pub const fn variables() -> &'static [Variable] {
                 SHADOW_BUDGET,
                 "1 % of the device's memory, or 64M",
                 "Bytes of shadows for all bindings of a device, or with K, M, G or T behind",
+            ),
+            variable(
+                PLAN,
+                "threshold",
+                "How bindings that ask for nothing else decide: threshold (by size, as XLA does) or auto (by what each action costs, once the first 5 steps were watched)",
             ),
             variable(
                 PROFILE,

@@ -14,6 +14,7 @@
 //! portable subset only: a block is mapped whole, at offset 0; exactly what was mapped is unmapped; unmap, then
 //! release, then free; nobody waits for running work but us.
 
+mod alone;
 mod books;
 mod codes;
 pub mod cuda;
@@ -293,16 +294,9 @@ pub trait Driver: Send + Sync + Debug {
 
     /// Points a graph's recorded copies at the far ends of `slices`, as in [`route_copy`](Self::route_copy), for all
     /// later launches of `graph`; launches from before keep theirs, wherever they are in their stream. `graph` was
-    /// made of the capture (on CUDA: a `CUgraphExec`, whose `CUgraph` still is there) and is launched on `stream`
-    /// until the next call, whose stream comes after it. False where too many launches are under way: then these
-    /// copies copy nothing until the next call. Never blocks.
-    fn route_point(
-        &self,
-        _record: RecordId,
-        _graph: Graph,
-        _stream: Stream,
-        _slices: &[CopySlice],
-    ) -> Result<bool> {
+    /// made of the capture (on CUDA: a `CUgraphExec`, whose `CUgraph` still is there). After a failure the copies
+    /// go to no one place: point them again before a launch.
+    fn route_point(&self, _record: RecordId, _graph: Graph, _slices: &[CopySlice]) -> Result<()> {
         Err(NO_ROUTES)
     }
 

@@ -199,6 +199,12 @@ pub const QUIRKS: &[Quirk] = &[
         care: Care::LOCAL_LAST,
     },
     Quirk {
+        name: "cuda-calls-race",
+        reference: "seen with 580.159: of eight threads that map and unmap, three got CUDA_ERROR_UNKNOWN (999) by map",
+        applies: |s| s.kind == DriverKind::CUDA,
+        care: Care::ONE_LOCK,
+    },
+    Quirk {
         name: "hip-calls-race",
         reference: "mori #455: concurrent map and set-access race inside the runtime",
         applies: |s| hip(s),
@@ -304,10 +310,10 @@ mod tests {
 
     #[test]
     fn cuda_versions_and_architectures_choose_their_care() {
-        assert_eq!(of(13_000, "sm_90"), Care::default());
+        assert_eq!(of(13_000, "sm_90"), Care::ONE_LOCK);
         assert!(of(10_020, "sm_70").has(Care::REFUSE));
-        assert_eq!(of(12_000, "sm_90"), Care::SMALL_PARAMETERS);
-        assert_eq!(of(12_080, "sm_61"), Care::SMALL_PARAMETERS);
+        assert_eq!(of(12_000, "sm_90"), Care(Care::SMALL_PARAMETERS.0 | Care::ONE_LOCK.0));
+        assert_eq!(of(12_080, "sm_61"), Care(Care::SMALL_PARAMETERS.0 | Care::ONE_LOCK.0));
         assert!(of(11_060, "sm_80").has(Care::EVENT_TIMELINE));
         assert!(of(11_080, "sm_37").has(Care::NO_KERNELS) && !of(11_080, "sm_52").has(Care::NO_KERNELS));
     }

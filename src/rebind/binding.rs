@@ -3,6 +3,7 @@
 use super::buffers::Buffers;
 use super::engine::Engine;
 use super::layout::Place;
+use super::planning::PlanOptions;
 use super::record::CopyWays;
 use super::report::{BindingInfo, Outcome, StepReport};
 use super::settings;
@@ -37,12 +38,24 @@ pub struct Binding {
 }
 
 impl Binding {
-    /// A binding of `slots`; nothing is laid out before the first begin.
+    /// A binding of `slots`; nothing is laid out before the first begin. Where `GVMM_PLAN` is `auto` and no threshold is
+    /// asked for, it is [`planned`](Self::planned).
     ///
     /// # Errors
     /// The kinds for a bad slot, with its entry: `InvalidSize` (no bytes), `InvalidArgument`, `Misaligned`,
     /// `OutOfRange`, `Overlap` (shadow addresses).
     pub fn new(device: &Arc<Device>, slots: Vec<Slot>, options: Options) -> Result<Self> {
+        if options.threshold == Threshold::DEFAULT && settings::plans_by_default() {
+            return Self::planned(device, slots, options, PlanOptions::default());
+        }
+        Self::by_threshold(device, slots, options)
+    }
+
+    /// The same whatever `GVMM_PLAN` says.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new).
+    pub fn by_threshold(device: &Arc<Device>, slots: Vec<Slot>, options: Options) -> Result<Self> {
         validate(&slots)?;
         let threshold = resolve(device, &slots, &options);
         Ok(Self { engine: Mutex::new(Engine::new(Arc::clone(device), slots, options, threshold)) })
@@ -164,8 +177,12 @@ impl Binding {
         self.enter(Operation::Destroy)?.destroy(false)
     }
 
+    pub(super) fn engine_mut(&mut self) -> &mut Engine {
+        self.engine.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The engine, for one thread at a time.
-    fn enter(&self, operation: Operation) -> Result<MutexGuard<'_, Engine>> {
+    pub(super) fn enter(&self, operation: Operation) -> Result<MutexGuard<'_, Engine>> {
         match self.engine.try_lock() {
             Ok(engine) if engine.destroyed => Err(DESTROYED.during(operation)),
             Ok(engine) => Ok(engine),
@@ -177,8 +194,7 @@ impl Binding {
 
 impl Drop for Binding {
     fn drop(&mut self) {
-        let engine = self.engine.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Err(e) = engine.destroy(true) {
+        if let Err(e) = self.engine_mut().destroy(true) {
             log::warn!("a binding could not be destroyed cleanly: {e}");
         }
     }

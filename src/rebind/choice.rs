@@ -20,7 +20,7 @@ mod small;
 #[cfg(test)]
 mod tests;
 
-pub(super) use ledger::Ledger;
+pub(super) use ledger::{Events, Ledger};
 
 use super::churn::{MOST_WATCHED_STEPS, Moves};
 use super::slot::Action;
@@ -132,7 +132,7 @@ impl Problem {
     }
 
     /// How many watched steps these columns stand for.
-    fn weight(&self, moves: Moves) -> u64 {
+    pub(super) fn weight(&self, moves: Moves) -> u64 {
         let columns = self.weights.iter().enumerate();
         columns.filter(|(k, _)| moves.0 >> k & 1 == 1).map(|(_, &weight)| u64::from(weight)).sum()
     }
@@ -165,7 +165,7 @@ impl Problem {
     }
 
     /// The shadows that `actions` need, in bytes.
-    fn shadows(&self, actions: &[Action]) -> u128 {
+    pub(super) fn shadows(&self, actions: &[Action]) -> u128 {
         let copied = self.slots.iter().zip(actions).filter(|(_, action)| **action == Action::COPY);
         copied.map(|(slot, _)| u128::from(slot.shadow)).sum()
     }

@@ -78,16 +78,15 @@ impl Copies {
         self.record.is_some()
     }
 
-    /// Points the recorded copies of `graph` at the slices. Where that cannot be, they copy nothing in this step, and
-    /// a launch makes the copies.
-    pub(super) fn aim(&mut self, graph: Option<Graph>, stream: Stream) -> Result<()> {
+    /// Points the recorded copies of `graph` at the slices.
+    pub(super) fn aim(&mut self, graph: Option<Graph>) -> Result<()> {
         let (Some(route), Some(record), Some(graph)) = (&self.route, self.record, graph) else {
             return Ok(());
         };
         if self.aimed != Some(graph) {
             self.aimed = None;
-            let has_room = route.point(record, graph, stream, &self.slices)?;
-            self.aimed = has_room.then_some(graph);
+            route.point(record, graph, &self.slices)?;
+            self.aimed = Some(graph);
         }
         Ok(())
     }

@@ -35,15 +35,6 @@ pub struct Rules {
     pub peers: u32,
 }
 
-/// Which side of a cost counts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Side {
-    Host,
-    Gpu,
-    /// GPU time, and host time unless it is hidden.
-    Both,
-}
-
 /// No single cost is longer (about 19 minutes), so that sums of a slot's costs stay exact.
 pub(super) const DEAREST: u64 = 1 << 50;
 
@@ -128,13 +119,9 @@ impl<'a> Costs<'a> {
     }
 
     /// What counts of `cost`, in picoseconds.
-    pub(super) fn weigh(&self, cost: Cost, side: Side) -> u64 {
-        let counted = match side {
-            Side::Host => cost.host,
-            Side::Gpu => cost.gpu,
-            Side::Both if self.rules.host_hidden || self.profile.host_hidden => cost.gpu,
-            Side::Both => cost.gpu.plus(cost.host),
-        };
+    pub(super) fn weigh(&self, cost: Cost) -> u64 {
+        let hidden = self.rules.host_hidden || self.profile.host_hidden;
+        let counted = if hidden { cost.gpu } else { cost.gpu.plus(cost.host) };
         counted.0.min(DEAREST)
     }
 
@@ -163,6 +150,11 @@ impl Cost {
     /// The sum of each side.
     pub const fn plus(self, other: Self) -> Self {
         Self { host: self.host.plus(other.host), gpu: self.gpu.plus(other.gpu) }
+    }
+
+    /// `count` times this.
+    pub const fn times(self, count: u64) -> Self {
+        Self { host: self.host.times(count), gpu: self.gpu.times(count) }
     }
 }
 
@@ -225,13 +217,12 @@ mod tests {
         let rules = Rules { host_hidden: true, ..Rules::default() };
         let (shown, hidden) = (Costs::new(&profile, Rules::default()), Costs::new(&profile, rules));
         let patch = shown.patch();
-        assert_eq!(shown.weigh(patch, Side::Both), patch.host.0 + patch.gpu.0);
-        assert_eq!(hidden.weigh(patch, Side::Both), patch.gpu.0);
-        assert_eq!(hidden.weigh(patch, Side::Host), patch.host.0);
+        assert_eq!(shown.weigh(patch), patch.host.0 + patch.gpu.0);
+        assert_eq!(hidden.weigh(patch), patch.gpu.0);
         let remap = hidden.remap(ByteSize::mib(2));
-        assert_eq!(hidden.weigh(remap, Side::Both), remap.host.0);
+        assert_eq!(hidden.weigh(remap), remap.host.0);
         profile.host_hidden = true;
-        assert_eq!(Costs::new(&profile, Rules::default()).weigh(patch, Side::Both), patch.gpu.0);
+        assert_eq!(Costs::new(&profile, Rules::default()).weigh(patch), patch.gpu.0);
     }
 
     #[test]
@@ -241,7 +232,7 @@ mod tests {
         let costs = Costs::new(&profile, Rules { peers: u32::MAX, ..Rules::default() });
         let slot = Slot::new(ByteSize(u64::MAX));
         for cost in [costs.copy(&slot), costs.remap(ByteSize(u64::MAX)), costs.any_remap()] {
-            assert!(costs.weigh(cost, Side::Both) <= DEAREST);
+            assert!(costs.weigh(cost) <= DEAREST);
         }
     }
 }

@@ -6,6 +6,7 @@ use super::ids::Ids;
 use super::layout::Layout;
 use super::marks::Marks;
 use super::plan::Area;
+use super::planning::Planner;
 use super::report::{BindingInfo, StepReport};
 use super::shadow::Booking;
 use super::slot::{Action, Slot};
@@ -24,6 +25,8 @@ pub(super) struct Engine {
     pub(super) options: Options,
     /// As computed from the slots; the booking may lower it.
     pub(super) threshold: Threshold,
+    /// What decides in the threshold's place, where the binding has one.
+    pub(super) planner: Option<Planner>,
     /// The share of the device's budget, from the first layout on.
     pub(super) booking: Option<Booking>,
     /// The layout in force, from the first begin on.
@@ -64,6 +67,8 @@ pub(super) struct Scratch {
     pub(super) suspects: Vec<u32>,
     /// Those of them that are copied.
     pub(super) copied: Vec<u32>,
+    /// Those of them that are patched, and are somewhere else now.
+    pub(super) patched: Vec<u32>,
     /// Windows that must hold another block, in order; once they do, what they held before.
     pub(super) moves: Vec<PlaceEntry>,
     /// The slots of those windows, and the blocks that they must hold.
@@ -80,6 +85,7 @@ impl Engine {
             slots,
             options,
             threshold,
+            planner: None,
             booking: None,
             layout: None,
             generation: 0,
@@ -168,6 +174,8 @@ impl Engine {
             baked: count(Action::BAKE),
             mapped: count(Action::MAP),
             copied: count(Action::COPY),
+            patched: count(Action::PATCH),
+            plan: self.planner.as_ref().map(Planner::info).unwrap_or_default(),
             threshold: self.booking.as_ref().map_or(self.threshold, Booking::threshold),
             shadow_bytes: self.booking.as_ref().map_or(ByteSize::ZERO, Booking::bytes),
             setup: self.tally.setup.unwrap_or(self.tally.total),

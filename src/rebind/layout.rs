@@ -110,7 +110,7 @@ impl Layout {
     /// Says where a slot's buffer is: that is its address, or where its shadow is copied from and to.
     pub(super) fn point(&mut self, i: usize, slot: &Slot, buffer: &Buffer) {
         let place = &mut self.places[i];
-        if place.action == Action::BAKE {
+        if place.action == Action::BAKE || place.action == Action::PATCH {
             place.address = buffer.address;
         }
         let (ours, theirs, bytes) = (place.address, buffer.address, slot.bytes.get());
@@ -157,8 +157,8 @@ impl Layout {
     /// Enqueueing comes last, since it alone cannot be taken back.
     pub(super) fn copy_in(&mut self, stream: Stream) -> Result<()> {
         let graph = self.graph;
-        self.copies_out.aim(graph, stream).map_err(|e| self.blame(e, |place| place.copy_out))?;
-        let copied = self.copies_in.aim(graph, stream).and_then(|()| self.copies_in.launch(stream));
+        self.copies_out.aim(graph).map_err(|e| self.blame(e, |place| place.copy_out))?;
+        let copied = self.copies_in.aim(graph).and_then(|()| self.copies_in.launch(stream));
         copied.map_err(|e| self.blame(e, |place| place.copy_in))
     }
 

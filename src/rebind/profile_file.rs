@@ -15,15 +15,18 @@ struct Known(OnceLock<Arc<Profile>>);
 /// about another device, a warning says so, and it is what [`Profile::for_device`] says.
 pub fn profile_of(device: &Device) -> Arc<Profile> {
     let known = device.extension::<Known>();
-    let profile = known.0.get_or_init(|| {
-        let (profile, warning) =
-            choose(config::get().profile.as_deref(), device.info(), device.driver().kind());
-        if let Some(warning) = warning {
-            log::warn!("{warning}");
-        }
-        Arc::new(profile)
-    });
-    Arc::clone(profile)
+    if let Some(profile) = known.0.get() {
+        return Arc::clone(profile);
+    }
+    let (profile, warning) = choose(config::get().profile.as_deref(), device.info(), device.driver().kind());
+    let profile = Arc::new(profile);
+    // Not from inside the cell: a logger may call this again.
+    if known.0.set(Arc::clone(&profile)).is_ok()
+        && let Some(warning) = warning
+    {
+        log::warn!("{warning}");
+    }
+    known.0.get().map_or(profile, Arc::clone)
 }
 
 /// The profile, and what to warn of.

@@ -4,6 +4,7 @@ use super::buffers::{Buffer, Buffers};
 use super::engine::{Engine, refused};
 use super::layout::Layout;
 use super::plan::{Area, Plan, choose, place};
+use super::planning::Chance;
 use super::report::StepReport;
 use super::review::{Review, checked, is_mappable, needs_address};
 use super::shadow::{Arena, Booking};
@@ -26,9 +27,7 @@ impl Engine {
     /// Makes a layout for `buffers`, puts it in force and raises the generation.
     pub(super) fn lay_out(&mut self, buffers: &impl Buffers, review: Review) -> Result<StepReport> {
         let offer = self.offer(buffers)?;
-        // Booked once: the same threshold holds for all later layouts. A failure gives it back.
-        let fresh = if self.booking.is_none() { Some(self.book()) } else { None };
-        let plan = self.plan(&offer, buffers, fresh.as_ref())?;
+        let (plan, fresh) = self.plan(&offer, buffers)?;
         let (device, access) = (Arc::clone(&self.device), &self.options.access);
         let mut layout = Layout::build(&device, &self.slots, &plan, &offer.windows, access)?;
         self.slots.iter().enumerate().for_each(|(i, slot)| layout.point(i, slot, &buffers.get(i)));
@@ -40,7 +39,8 @@ impl Engine {
             self.unsure |= e.kind == Kind::RangeLost;
             return Err(blame(e, entries.len() - remapped_slots as usize, &layout));
         }
-        self.booking = self.booking.take().or(fresh);
+        self.booking = fresh.or(self.booking.take());
+        self.note_layout(&plan.actions, &offer.mappable);
         self.put_in_force(layout, offer, buffers, review);
         Ok(StepReport { changed_slots: review.changed, remapped_slots, waited, ..StepReport::default() })
     }
@@ -89,14 +89,37 @@ impl Engine {
         Arena::of(&self.device).book(&self.device, &sizes, self.threshold)
     }
 
-    fn plan(&self, offer: &Offer, buffers: &impl Buffers, fresh: Option<&Booking>) -> Result<Plan> {
-        let booking = self.booking.as_ref().or(fresh);
-        let threshold = booking.map_or(self.threshold, Booking::threshold);
-        let actions = choose(&self.slots, &offer.mappable, threshold);
+    /// Decides how each slot is served, and where; with what is booked for that, unless it is what was.
+    fn plan(&self, offer: &Offer, buffers: &impl Buffers) -> Result<(Plan, Option<Booking>)> {
+        let (actions, booking) = match self.planned(&self.chances(offer, buffers))? {
+            Some((actions, booking)) => (actions, Some(booking)),
+            None => self.by_threshold(offer),
+        };
         for (i, (slot, action)) in self.slots.iter().zip(&actions).enumerate() {
             check_address(slot, *action, &buffers.get(i), i)?;
         }
-        place(&self.slots, actions, &offer.windows, self.device.granularity())
+        let plan = place(&self.slots, actions, &offer.windows, self.device.granularity())?;
+        Ok((plan, booking))
+    }
+
+    /// Booked once: the same threshold holds for all later layouts. A failure gives it back.
+    fn by_threshold(&self, offer: &Offer) -> (Vec<Action>, Option<Booking>) {
+        let fresh = if self.booking.is_none() { Some(self.book()) } else { None };
+        let threshold = self.booking.as_ref().or(fresh.as_ref()).map_or(self.threshold, Booking::threshold);
+        (self.watched(choose(&self.slots, &offer.mappable, threshold)), fresh)
+    }
+
+    /// What the buffers of this step allow.
+    fn chances(&self, offer: &Offer, buffers: &impl Buffers) -> Vec<Chance<'_>> {
+        let moved = |i: usize, buffer: &Buffer| {
+            let place = self.layout.as_ref().map(|layout| &layout.places[i]);
+            place.is_some_and(|place| place.action == Action::BAKE && place.address != buffer.address)
+        };
+        let chance = |(i, slot)| {
+            let buffer: Buffer = buffers.get(i);
+            Chance { slot, mappable: offer.mappable[i], moved: moved(i, &buffer), buffer }
+        };
+        if self.planner.is_none() { Vec::new() } else { self.slots.iter().enumerate().map(chance).collect() }
     }
 
     /// What maps the new layout's windows. Without aliasing a block must leave its old window first, and the step
@@ -124,14 +147,14 @@ fn blame(e: Error, emptied: usize, layout: &Layout) -> Error {
     Error { entry: window.and_then(|at| layout.mapped().nth(at)).map(|i| i as u64), ..e }
 }
 
-/// Checks a buffer whose own address is baked or copied from.
-fn check_address(slot: &Slot, action: Action, buffer: &Buffer, i: usize) -> Result<()> {
+/// Checks a buffer whose own address is baked, patched or copied from.
+pub(super) fn check_address(slot: &Slot, action: Action, buffer: &Buffer, i: usize) -> Result<()> {
     if action == Action::MAP {
         return Ok(());
     }
     needs_address(buffer, i)?;
     match Granularity::new(slot.alignment) {
-        Some(wanted) if action == Action::BAKE && !buffer.address.is_aligned(wanted) => {
+        Some(wanted) if action != Action::COPY && !buffer.address.is_aligned(wanted) => {
             Err(MISALIGNED.at(buffer.address, buffer.bytes).entry(i as u64))
         }
         _ => Ok(()),
@@ -139,4 +162,4 @@ fn check_address(slot: &Slot, action: Action, buffer: &Buffer, i: usize) -> Resu
 }
 
 const MISALIGNED: Error =
-    refused(Kind::Misaligned, "a slot that is baked needs a buffer that is aligned as it asks");
+    refused(Kind::Misaligned, "a slot that is baked or patched needs a buffer that is aligned as it asks");

@@ -1,5 +1,6 @@
 //! What a binding tells of itself: plain data.
 
+use super::planning::PlanInfo;
 use super::threshold::Threshold;
 use crate::units::ByteSize;
 use crate::vm::CallCounts;
@@ -28,6 +29,10 @@ pub struct StepReport {
     pub copied_slots: u64,
     /// Bytes that were copied, this way.
     pub copied_bytes: u64,
+    /// Commands that the caller must patch before it launches (see [`Binding::patches`](crate::rebind::Binding::patches)).
+    pub patched_commands: u64,
+    /// True where planning again may pay: slots move that the plan has stay, and that is frequent.
+    pub replan_advised: bool,
     /// Driver calls made.
     pub calls: CallCounts,
     /// True where the host waited for the previous step.
@@ -51,6 +56,10 @@ pub struct BindingInfo {
     pub mapped: u64,
     /// Slots that are copied, those with an address of their own included.
     pub copied: u64,
+    /// Slots that the caller patches.
+    pub patched: u64,
+    /// What the planner says, where the binding has one.
+    pub plan: PlanInfo,
     /// The threshold in force: as asked for until the first layout, then bounded by the device's budget.
     pub threshold: Threshold,
     /// Shadow bytes requested from the device's budget.

@@ -3,6 +3,7 @@
 use super::buffers::{Buffer, Buffers};
 use super::engine::{Engine, Scratch, refused};
 use super::layout::Layout;
+use super::relayout::check_address;
 use super::slot::{Action, Slot};
 use crate::driver::Capabilities;
 use crate::error::{Error, Kind, Operation, Result};
@@ -51,6 +52,7 @@ impl Engine {
         self.scratch.moves.clear();
         self.scratch.moved.clear();
         self.scratch.copied.clear();
+        self.scratch.patched.clear();
         let Self { device, slots, layout, scratch, unsure, .. } = self;
         let mut fits = layout.is_some();
         for &suspect in &scratch.suspects {
@@ -77,6 +79,13 @@ impl Engine {
                     check_buffer(device, slot, buffers, i, &buffer)?;
                     needs_address(&buffer, i)?;
                     scratch.copied.push(suspect);
+                }
+                Action::PATCH => {
+                    check_buffer(device, slot, buffers, i, &buffer)?;
+                    check_address(slot, Action::PATCH, &buffer, i)?;
+                    if buffer.address != layout.places[i].address {
+                        scratch.patched.push(suspect);
+                    }
                 }
                 _ => {
                     check_buffer(device, slot, buffers, i, &buffer)?;

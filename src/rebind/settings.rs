@@ -17,6 +17,11 @@ const fn threshold_of(variable: Option<u64>) -> Threshold {
     }
 }
 
+/// True where `GVMM_PLAN` is `auto`.
+pub(super) fn plans_by_default() -> bool {
+    config::get().plan_auto
+}
+
 /// How much bindings of a device with `total` bytes (0: unknown) may book: `GVMM_SHADOW_BUDGET`, or 1 % of it.
 pub(super) fn shadow_budget(total: ByteSize) -> ByteSize {
     budget_of(config::get().shadow_budget, total)

@@ -57,6 +57,12 @@ impl Books {
     fn limit(&self, device: &Device) -> ByteSize {
         self.limit.unwrap_or_else(|| settings::shadow_budget(device.info().total))
     }
+
+    /// What is left for the holder of `own`.
+    fn room(&self, device: &Device, own: Option<&Booking>) -> ByteSize {
+        let others = self.booked.checked_sub(own.map(Booking::bytes).unwrap_or_default()).unwrap_or_default();
+        self.limit(device).checked_sub(others).unwrap_or_default()
+    }
 }
 
 /// A piece of memory that shadows share.
@@ -80,6 +86,28 @@ impl Arena {
         let bytes = ByteSize(u64::try_from(admitted.bytes).unwrap_or(u64::MAX));
         books.booked = books.booked.checked_add(bytes).unwrap_or(books.booked);
         Booking { arena: Arc::clone(self), bytes, threshold: in_force(limit, admitted) }
+    }
+
+    /// What others than `own` have left of the budget.
+    pub(super) fn room(&self, device: &Device, own: Option<&Booking>) -> ByteSize {
+        let books = self.books();
+        books.room(device, own)
+    }
+
+    /// Books `bytes` in the place of `own`, which is to be dropped then; none where they are more than the room.
+    pub(super) fn book_bytes(
+        self: &Arc<Self>,
+        device: &Device,
+        own: Option<&Booking>,
+        bytes: ByteSize,
+    ) -> Option<Booking> {
+        let mut books = self.books();
+        if bytes > books.room(device, own) {
+            return None;
+        }
+        books.booked = books.booked.checked_add(bytes)?;
+        let threshold = own.map_or(Threshold::OFF, Booking::threshold);
+        Some(Booking { arena: Arc::clone(self), bytes, threshold })
     }
 
     /// Memory of `size` bytes at a multiple of `alignment` that the devices in `access` may use.

@@ -22,15 +22,18 @@ impl Engine {
             return Ok(self.record_again(report));
         }
         self.check_graph()?;
+        let replans = self.plan_is_due();
         let review = self.scan(buffers);
-        if self.scratch.suspects.is_empty() && self.needs_nothing(stream) {
+        if !replans && self.scratch.suspects.is_empty() && self.needs_nothing(stream) {
             self.epoch = review.epoch;
+            self.scratch.patched.clear();
+            self.list_patches();
             return Ok(self.started(stream, StepReport::default()));
         }
         let mut outcome = Outcome::Started;
         let report = self.counted(|engine| {
             engine.marks.leave_others(stream)?;
-            let fits = engine.examine(buffers, review);
+            let fits = engine.examine(buffers, review).map(|fits| fits && !replans);
             let report = match fits {
                 Ok(true) => {
                     // Only a step may enqueue the events of earlier layouts.
@@ -88,7 +91,15 @@ impl Engine {
         if let Some(layout) = &mut self.layout {
             layout.used = true;
         }
-        (Outcome::Started, StepReport { generation: self.generation, ..report })
+        let Some(planner) = &mut self.planner else {
+            return (Outcome::Started, StepReport { generation: self.generation, ..report });
+        };
+        planner.note(&self.served);
+        let (patched_commands, replan_advised) = (planner.patches().len() as u64, planner.advises());
+        (
+            Outcome::Started,
+            StepReport { generation: self.generation, patched_commands, replan_advised, ..report },
+        )
     }
 
     /// Makes the layout in force serve the buffers.
@@ -168,6 +179,9 @@ impl Engine {
     /// Notes that the layout serves these buffers.
     fn serve(&mut self, buffers: &impl Buffers, review: Review) {
         let Some(layout) = &mut self.layout else { return };
+        if let Some(planner) = &mut self.planner {
+            planner.note_moves(self.scratch.moved.iter().map(|(i, _)| *i as usize));
+        }
         for (i, block) in self.scratch.moved.drain(..) {
             layout.held[i as usize] = Some(block);
         }
@@ -179,6 +193,20 @@ impl Engine {
             self.scratch.ids.accept();
         }
         (self.epoch, self.unsure) = (review.epoch, false);
+        self.list_patches();
+    }
+
+    /// Lists what the caller must patch for the step that begins.
+    fn list_patches(&mut self) {
+        let (Some(planner), Some(layout)) = (&mut self.planner, &mut self.layout) else { return };
+        let mut patched = planner.start_patches();
+        for i in self.scratch.patched.drain(..) {
+            layout.places[i as usize].address = self.served[i as usize].address;
+            patched.push(i);
+        }
+        patched.sort_unstable();
+        patched.dedup();
+        patched.into_iter().for_each(|i| planner.patch(i, layout.places[i as usize].address));
     }
 
     /// Maps what a failed start remapped as it was; gives the failure to report.
@@ -218,6 +246,9 @@ impl Engine {
     pub(super) fn abort(&mut self) -> Result<()> {
         let stream = self.in_progress()?;
         self.over(stream);
+        if let Some(planner) = &mut self.planner {
+            planner.aborted();
+        }
         Ok(())
     }
 

@@ -331,14 +331,8 @@ impl Calls {
         Self::timed(|| self.driver.route_record(stream, route))
     }
 
-    pub(crate) fn route_point(
-        &self,
-        record: RecordId,
-        graph: Graph,
-        stream: Stream,
-        slices: &[CopySlice],
-    ) -> Result<bool> {
-        Self::timed(|| self.driver.route_point(record, graph, stream, slices))
+    pub(crate) fn route_point(&self, record: RecordId, graph: Graph, slices: &[CopySlice]) -> Result<()> {
+        Self::timed(|| self.driver.route_point(record, graph, slices))
     }
 
     pub(crate) fn timeline_create(&self) -> Result<TimelineId> {

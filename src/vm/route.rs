@@ -58,19 +58,12 @@ impl Route {
         self.shared.calls.route_record(stream, id)
     }
 
-    /// Points recorded copies of `graph` at the far ends of `slices` for its later launches; false where too many
-    /// launches are under way, and then they copy nothing.
+    /// Points recorded copies of `graph` at the far ends of `slices` for its later launches.
     ///
     /// # Errors
-    /// The driver's.
-    pub fn point(
-        &self,
-        record: RecordId,
-        graph: Graph,
-        stream: Stream,
-        slices: &[CopySlice],
-    ) -> Result<bool> {
-        self.shared.calls.route_point(record, graph, stream, slices)
+    /// The driver's; point them again before a launch.
+    pub fn point(&self, record: RecordId, graph: Graph, slices: &[CopySlice]) -> Result<()> {
+        self.shared.calls.route_point(record, graph, slices)
     }
 }
 

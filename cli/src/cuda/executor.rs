@@ -2,6 +2,7 @@
 //! results, at the addresses that were there when it was recorded.
 
 use super::gpu::{Gpu, NONE, Work};
+use crate::copies::Copies;
 use crate::executor::{GpuTime, Measured, Run, StepCost, Tally, run_all, slots};
 use crate::failure::{Context, Failure};
 use crate::pattern::Seed;
@@ -22,16 +23,20 @@ pub(crate) fn run(
     trace: &Trace,
     threshold: Threshold,
     access: &[Access],
+    copies: Copies,
     progress: impl Fn(),
 ) -> std::result::Result<Measured, Failure> {
-    run_all(Executor::new(device, trace, threshold, access)?, trace, progress)
+    run_all(Executor::new(device, trace, threshold, access)?.with(copies), trace, progress)
 }
 
 /// The fields' order is the order in which they go: streams outlive bindings, and memory outlives streams.
 pub(crate) struct Executor<'a> {
     trace: &'a Trace,
     binding: Binding,
+    copies: Copies,
     commands: Option<CommandBuffer>,
+    /// The same without copies, where `commands` has some.
+    bare: Option<CommandBuffer>,
     stream: CommandStream,
     pool: Pool,
     gpu: Gpu,
@@ -62,7 +67,9 @@ impl<'a> Executor<'a> {
         Ok(Self {
             trace,
             binding: Binding::new(device, slots(trace), options).during("binding")?,
+            copies: Copies::default(),
             commands: None,
+            bare: None,
             stream: CommandStream::new(device).during("stream")?,
             pool: Pool::new(device, access),
             gpu: Gpu::new(device.ordinal(), 3 * count, 2 * count).during("kernels")?,
@@ -72,13 +79,19 @@ impl<'a> Executor<'a> {
         })
     }
 
+    /// The same, with the steps' copies made there.
+    pub(crate) fn with(self, copies: Copies) -> Self {
+        Self { copies, ..self }
+    }
+
     /// The graph alone, beside `whole_us` with begin and end around it. What it writes was written before.
     fn bare(&self, whole_us: f64) -> Result<GpuTime> {
         let stream = self.stream.id();
         self.gpu.spin(stream)?;
         self.gpu.start(stream)?;
+        let commands = self.bare.as_ref().or(self.commands.as_ref());
         let started = Instant::now();
-        self.launch()?;
+        commands.map_or(Ok(()), |commands| commands.launch(&self.stream))?;
         let graph_host = started.elapsed();
         self.gpu.stop(stream)?;
         self.stream.synchronize()?;
@@ -134,7 +147,11 @@ impl<'a> Executor<'a> {
                 Work { check, write, ..self.work(i, addresses[i], i) }
             })
             .collect();
-        self.commands = Some(self.stream.capture(|stream| self.gpu.launch(stream, &work))?);
+        let enqueue = |stream| self.gpu.launch(stream, &work);
+        if self.copies == Copies::Graph {
+            self.bare = Some(self.stream.capture(enqueue)?);
+        }
+        self.commands = Some(self.copies.capture(&self.binding, self.generation, &self.stream, enqueue)?);
         Ok(())
     }
 

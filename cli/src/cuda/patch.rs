@@ -3,7 +3,7 @@
 
 use super::gpu::{Gpu, NONE, Work};
 use gvmm::driver::{CopySlice, Driver, Graph, Ordinal, RouteSlice, Stream, Way};
-use gvmm::error::{Error, Kind, Operation, Result};
+use gvmm::error::Result;
 use gvmm::units::{ByteSize, DevicePtr};
 use std::sync::Arc;
 use std::time::Instant;
@@ -135,13 +135,7 @@ impl Bench {
                 let mut pointing = 0.0;
                 let both = self.time(|| {
                     let start = Instant::now();
-                    if !self.driver.route_point(record, graph, self.stream, &slices)? {
-                        return Err(Error::new(
-                            Kind::Internal,
-                            Operation::Launch,
-                            "too many launches are under way",
-                        ));
-                    }
+                    self.driver.route_point(record, graph, &slices)?;
                     pointing = start.elapsed().as_secs_f64() * 1e6;
                     self.launch(Some(graph))
                 })?;

@@ -120,6 +120,7 @@ table! {
     }
     optional {
         error_name = c"cuGetErrorName" (status: Status, name: &mut *const c_char);
+        primary_state = c"cuDevicePrimaryCtxGetState" (device: i32, flags: &mut u32, active: &mut i32);
         access_get = c"cuMemGetAccess" (flags: &mut u64, location: &Location, address: u64);
         context_id = c"cuCtxGetId" (context: u64, id: &mut u64);
         stream_write_value = c"cuStreamWriteValue64_v2" (stream: u64, address: u64, value: u64, flags: u32);

@@ -17,6 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(super) const RELAXED: i32 = 2;
 /// The streams that belong to whichever context is current: NULL, `CU_STREAM_LEGACY`, `CU_STREAM_PER_THREAD`.
 const LAST_SPECIAL_STREAM: u64 = 2;
+/// `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
+const DESTROYED: i32 = 709;
 /// `CU_STREAM_NON_BLOCKING`.
 pub(super) const NON_BLOCKING: u32 = 1;
 
@@ -25,6 +27,8 @@ pub(super) const NON_BLOCKING: u32 = 1;
 pub(super) struct Context {
     /// `CUcontext`.
     pub(super) handle: u64,
+    /// What the driver calls it and nothing else ever; 0 where it does not say.
+    id: u64,
     pub(super) device: Ordinal,
     /// The copy kernels, or none where their text could not be loaded.
     pub(super) kernels: Option<Kernels>,
@@ -100,6 +104,9 @@ impl Core {
     /// The device's primary context, retained on first use and kept until the driver is dropped.
     pub(super) fn primary(&self, device: Ordinal, operation: Operation) -> Result<&Arc<Context>> {
         let device = self.device(device, operation)?;
+        if let Some(context) = device.primary.get() {
+            return self.check_alive(device, context, operation).map(|()| context);
+        }
         device.primary.get_or_try_init(|| {
             let mut handle = 0;
             self.api.check(self.api.primary_retain(&mut handle, device.handle), operation)?;
@@ -109,9 +116,25 @@ impl Core {
         })
     }
 
+    /// An error where somebody has reset the device's primary context: what we have there is gone, and the driver
+    /// crashes over handles of it (seen with 580.159).
+    fn check_alive(&self, device: &Device, context: &Context, operation: Operation) -> Result<()> {
+        let (mut flags, mut active, mut id) = (0, 1, context.id);
+        let known = self.api.primary_state(device.handle, &mut flags, &mut active) == SUCCESS;
+        let gone = known && active == 0;
+        // Somebody may have made it anew since.
+        let other = !gone && context.id != 0 && self.api.context_id(context.handle, &mut id) == SUCCESS;
+        if gone || other && id != context.id { Err(self.api.error(DESTROYED, operation)) } else { Ok(()) }
+    }
+
     /// Makes `context` current until the guard is dropped; nothing is pushed where it is current already.
     pub(super) fn enter(&self, context: u64, operation: Operation) -> Result<Entered<'_>> {
         refuse_inside(operation)?;
+        let known =
+            self.devices.iter().find_map(|d| d.primary.get().filter(|c| c.handle == context).map(|c| (d, c)));
+        if let Some((device, context)) = known {
+            self.check_alive(device, context, operation)?;
+        }
         let mut current = 0;
         self.api.check(self.api.context_current(&mut current), operation)?;
         let pushed = current != context;
@@ -249,7 +272,11 @@ impl Core {
             self.log_status("destroy a stream", self.api.stream_destroy(watch));
         })?;
         let kernels = Kernels::load(&self.api, device.care);
-        Ok(Arc::new(Context { handle, device: device.ordinal, kernels, watch, beat }))
+        let mut id = 0;
+        if self.api.has_context_ids() {
+            self.api.check(self.api.context_id(handle, &mut id), operation)?;
+        }
+        Ok(Arc::new(Context { handle, id, device: device.ordinal, kernels, watch, beat }))
     }
 }
 

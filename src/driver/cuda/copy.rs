@@ -45,8 +45,6 @@ const NEW_ROUTES: &[(u32, &CStr)] = &[
     (2048, c"gvmm_route_2048"),
     (4092, c"gvmm_route_4092"),
 ];
-/// The one for a route in a graph.
-const RECORDED: &CStr = c"gvmm_route_recorded";
 
 /// A slice at least that large, with no other, goes to the driver's own copy, which knows the device's engines.
 pub(super) const LONE: u64 = 4 << 20;
@@ -69,7 +67,6 @@ pub(super) struct Kernels {
     entries: Vec<(u32, u64)>,
     /// The same for routes, by their far ends.
     routes: Vec<(u32, u64)>,
-    pub(super) recorded: u64,
 }
 
 impl Kernels {
@@ -96,12 +93,12 @@ impl Kernels {
         }
         let find = |names: Names| names.iter().map(|(n, name)| Some((*n, function(api, module, name)?)));
         let found = find(tables).collect::<Option<_>>();
-        let found = found.zip(find(routes).collect::<Option<_>>()).zip(function(api, module, RECORDED));
+        let found = found.zip(find(routes).collect::<Option<_>>());
         if found.is_none() {
             api.module_unload(module);
         }
-        let ((entries, routes), recorded) = found?;
-        Some(Self { module, entries, routes, recorded })
+        let (entries, routes) = found?;
+        Some(Self { module, entries, routes })
     }
 
     /// The most slices of one launch.
@@ -197,8 +194,6 @@ mod tests {
                 let parameter = format!("{}_param_0[{bytes}]", name.to_str().expect("ASCII"));
                 assert!(bytes <= most && text.contains(&parameter), "{parameter} is not in the text");
             }
-            let recorded = format!("gvmm_route_recorded_param_0[{}]", 8 * (ROUTE_HEADER + 1));
-            assert!(text.contains(&recorded), "{recorded}");
         }
     }
 

@@ -137,7 +137,7 @@ impl Driver for CudaDriver {
     }
 
     fn route_destroy(&self, route: RouteId) -> Result<()> {
-        self.routes.destroy(&self.core, route)
+        self.routes.destroy(route)
     }
 
     fn route_copy(
@@ -154,14 +154,8 @@ impl Driver for CudaDriver {
         self.routes.record(&self.core, stream, route)
     }
 
-    fn route_point(
-        &self,
-        record: RecordId,
-        graph: Graph,
-        stream: Stream,
-        slices: &[CopySlice],
-    ) -> Result<bool> {
-        self.routes.point(&self.core, record, graph, stream, slices)
+    fn route_point(&self, record: RecordId, graph: Graph, slices: &[CopySlice]) -> Result<()> {
+        self.routes.point(&self.core, record, graph, slices)
     }
 }
 

@@ -1,7 +1,7 @@
 // The kernels for routes. `scripts/build_ptx.sh` puts this behind copy.cu, whose `copy_tile` and `BY_VALUE` it uses.
 //
 // Routes: copies of which one end (near) stays, like the bytes. What stays was put into device memory once, cut into
-// tiles; a launch brings the other ends (far), 0 meaning that nothing is copied there.
+// tiles; a launch, or a node of a graph, brings the other ends (far), 0 meaning that nothing is copied there.
 
 // `start`: where the tile begins in its slice. `extent`: the tile's bytes in the low 32 bits, the number of the slice
 // in the high 32.
@@ -14,13 +14,6 @@ struct Tile {
 __device__ __forceinline__ u64 load_long(u64 a) {
     u64 v;
     asm("ld.global.u64 %0, [%1];" : "=l"(v) : "l"(a));
-    return v;
-}
-
-// From memory that the host writes between launches.
-__device__ __forceinline__ u64 load_fresh(u64 a) {
-    u64 v;
-    asm volatile("ld.volatile.global.u64 %0, [%1];" : "=l"(v) : "l"(a));
     return v;
 }
 
@@ -70,17 +63,3 @@ ROUTE(1024)
 ROUTE(2048)
 ROUTE(4092)
 #endif
-
-// In a graph: `far` is a table in pinned memory, which a later launch does not share with one that is under way; 0 is
-// none, and nothing is copied.
-struct Recorded {
-    Head head;
-    u64 far;
-};
-
-extern "C" __global__ void __launch_bounds__(THREADS) gvmm_route_recorded(BY_VALUE Recorded r) {
-    if (r.far == 0) return;
-    const Tile tile = load_tile(r.head.tiles);
-    const u64 far = load_fresh(r.far + (tile.extent >> 32 << 3));
-    if (far != 0) follow(tile, far, r.head.outward);
-}

@@ -110,14 +110,11 @@ impl Routes {
         Ok(RouteId(id))
     }
 
-    pub(super) fn destroy(&self, core: &Core, id: RouteId) -> Result<()> {
+    pub(super) fn destroy(&self, id: RouteId) -> Result<()> {
         let route = self.find(id)?;
         let mut records = self.records.write().unwrap_or_else(PoisonError::into_inner);
-        let of: Vec<u64> =
-            records.iter().filter(|(_, r)| Arc::ptr_eq(&r.route, &route)).map(|(id, _)| *id).collect();
-        let gone: Vec<_> = of.iter().filter_map(|id| records.remove(id)).collect();
+        records.retain(|_, record| !Arc::ptr_eq(&record.route, &route));
         drop(records);
-        gone.iter().for_each(|record| record.retire(core, &self.pieces));
         let taken = self.routes.write().unwrap_or_else(PoisonError::into_inner).remove(&id.0);
         // Whoever else destroys it at the same time has not given the piece back.
         if let Some(route) = taken {
@@ -152,7 +149,7 @@ impl Routes {
         let routes: Vec<u64> =
             self.routes.read().unwrap_or_else(PoisonError::into_inner).keys().copied().collect();
         for route in routes {
-            if let Err(error) = self.destroy(core, RouteId(route)) {
+            if let Err(error) = self.destroy(RouteId(route)) {
                 log::warn!("could not end a route: {error}");
             }
         }
@@ -166,22 +163,42 @@ impl Routes {
     }
 }
 
-fn launch_all(core: &Core, route: &Route, stream: Stream, slices: &[CopySlice]) -> Result<u32> {
-    let missing = || fail(Kind::Internal, "no kernel holds that many slices");
-    let kernels = route.context.kernels.as_ref().ok_or_else(missing)?;
-    let (most, mut first, mut launches) = (kernels.most_of_route(), 0, 0);
-    for part in slices.chunks(most) {
-        if part.iter().any(|slice| slice.bytes != 0) {
+/// What one launch, or one node, takes: the kernel, its grid, and its only parameter.
+pub(super) struct Part {
+    pub(super) function: u64,
+    pub(super) tiles: u32,
+    pub(super) words: Vec<u64>,
+}
+
+impl Route {
+    /// The parts that `slices` go in, each as many as a kernel holds.
+    pub(super) fn parts<'a>(
+        &'a self,
+        slices: &'a [CopySlice],
+    ) -> Result<impl Iterator<Item = Result<Part>> + use<'a>> {
+        let missing = || fail(Kind::Internal, "no kernel holds that many slices");
+        let kernels = self.context.kernels.as_ref().ok_or_else(missing)?;
+        let most = kernels.most_of_route();
+        Ok(slices.chunks(most).enumerate().map(move |(at, part)| {
             let (capacity, function) = kernels.of_route(part.len()).ok_or_else(missing)?;
-            let (head, tiles) = route.head(first, part.len());
+            let (head, tiles) = self.head(at * most, part.len());
             let mut words = Vec::with_capacity(ROUTE_HEADER + capacity);
             words.extend(head);
-            words.extend(route.far(part));
+            words.extend(self.far(part));
             words.resize(ROUTE_HEADER + capacity, 0);
-            launch(core, function, tiles, stream, &words)?;
+            Ok(Part { function, tiles, words })
+        }))
+    }
+}
+
+fn launch_all(core: &Core, route: &Route, stream: Stream, slices: &[CopySlice]) -> Result<u32> {
+    let mut launches = 0;
+    for part in route.parts(slices)? {
+        let part = part?;
+        if part.words[ROUTE_HEADER..].iter().any(|far| *far != 0) {
+            launch(core, part.function, part.tiles, stream, &part.words)?;
             launches += 1;
         }
-        first += part.len();
     }
     Ok(launches)
 }

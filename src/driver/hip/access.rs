@@ -5,6 +5,7 @@ use super::api::{SUCCESS, Status, number};
 use super::context::Core;
 use super::device::Device;
 use super::holds::{Held, runs};
+use crate::driver::alone::alone;
 use crate::driver::books::Books;
 use crate::driver::library::intern;
 use crate::driver::quirks::Care;
@@ -180,7 +181,7 @@ impl Core {
         let mut status = SUCCESS;
         for done in 1..=tries {
             status = {
-                let _alone = self.alone(care);
+                let _alone = alone(care);
                 self.api.set_access(address, bytes, list.as_ptr(), count)
             };
             if status == SUCCESS {
@@ -243,7 +244,7 @@ impl Core {
         let mut gone = false;
         for held in self.holds.within(group.range).iter().filter(|held| !held.proven) {
             let Ok(_entered) = self.enter_device(owner, Operation::Unmap) else { continue };
-            let _alone = self.alone(self.care_of(owner));
+            let _alone = alone(self.care_of(owner));
             if held.ghost || self.unmap_held(held).is_ok() {
                 self.holds.update(held.range, |held| held.ghost = true);
                 gone = true;

@@ -12,7 +12,6 @@ use crate::error::{Error, Kind, Operation, Result};
 use crate::units::Granularity;
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The streams that belong to whichever device is current: NULL, `hipStreamLegacy`, `hipStreamPerThread`.
 const LAST_SPECIAL_STREAM: u64 = 2;
@@ -71,9 +70,6 @@ pub(super) struct Entered<'a> {
     /// Dropped after what restores the rest.
     _quiet: Quiet<'a>,
 }
-
-/// While it lives, no other thread of this process makes a virtual-memory call of ours.
-pub(super) type Alone = Option<MutexGuard<'static, ()>>;
 
 impl Core {
     pub(super) fn new(path: Option<&std::path::Path>, forced: &[(&str, bool)]) -> Result<Self> {
@@ -145,14 +141,6 @@ impl Core {
         }
         let before = (current != wanted).then_some(current);
         Ok(Entered { api: &self.api, before, mode, this_thread: PhantomData, _quiet: quiet })
-    }
-
-    /// The one lock for virtual-memory calls. HIP's own books are not safe against each other (mori #455), so it is
-    /// held across the driver call, and nothing else: it is taken last, and nobody waits for a stream, sleeps or
-    /// takes another lock but that of `holds` while holding it.
-    pub(super) fn alone(&self, care: Care) -> Alone {
-        static LOCK: Mutex<()> = Mutex::new(());
-        care.has(Care::ONE_LOCK).then(|| LOCK.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The device that `stream` belongs to. The default streams are those of `device`.

@@ -9,6 +9,7 @@ use super::context::Core;
 use super::device::{Device, no_virtual_memory};
 use super::holds::{Held, Room};
 use super::limits;
+use crate::driver::alone::alone;
 use crate::driver::books::{Block, Books};
 use crate::driver::quirks::Care;
 use crate::driver::structs::AllocationProp;
@@ -86,7 +87,7 @@ impl Core {
         size: ByteSize,
         alignment: Granularity,
     ) -> Result<(u64, (u64, u64))> {
-        let _alone = self.alone(care);
+        let _alone = alone(care);
         let bytes = size.get();
         let (align, mut address) = (alignment.size().get(), 0);
         let status = self.api.address_reserve(&mut address, bytes, align, 0, 0);
@@ -111,7 +112,7 @@ impl Core {
         let (care, native) = (self.care_of(device), room.filter(|r| !r.lost).map(|r| r.native));
         let freed = self.enter_device(device, Operation::Free).and_then(|_entered| {
             let Some((at, bytes)) = native else { return Ok(()) };
-            let _alone = self.alone(care);
+            let _alone = alone(care);
             self.api.check(self.api.address_free(at, bytes), Operation::Free)
         });
         freed.map_err(|e| {
@@ -133,7 +134,7 @@ impl Core {
         let _entered = self.enter_device(device, Operation::Create)?;
         let properties = AllocationProp::pinned(number(device), options.exportable);
         let make = |handle: &mut u64| {
-            let _alone = self.alone(care);
+            let _alone = alone(care);
             self.api.create(handle, size.get(), &properties, 0)
         };
         let mut handle = 0;
@@ -189,7 +190,7 @@ impl Core {
         let before = if verify { free() } else { None };
         {
             let _entered = self.enter_device(device, Operation::Release)?;
-            let _alone = self.alone(care);
+            let _alone = alone(care);
             self.api.check(self.api.release(handle), Operation::Release)?;
         }
         self.blocks.fetch_sub(1, Ordering::Relaxed);
@@ -207,7 +208,7 @@ impl Core {
         let rooms = self.holds.idle_rooms();
         for room in &rooms {
             let Ok(_entered) = self.enter_device(room.device, Operation::Reserve) else { continue };
-            let _alone = self.alone(self.care_of(room.device));
+            let _alone = alone(self.care_of(room.device));
             // Nobody maps while we are alone; somebody may have before.
             let still = self.holds.within(room.range).is_empty()
                 && self.holds.room_of(room.range).is_some_and(|now| now.used && !now.lost);
@@ -250,7 +251,7 @@ impl Core {
         let device = books.begin_map(range, block)?;
         let care = self.care_of(device);
         let mapped = self.enter_device(device, Operation::Map).and_then(|_entered| {
-            let _alone = self.alone(care);
+            let _alone = alone(care);
             if self.holds.room_of(range).is_some_and(|room| room.lost) {
                 let hint = "the range was lost to somebody else: free it, and reserve another";
                 return Err(Error::new(Kind::OutOfAddressSpace, Operation::Map, hint));
@@ -268,7 +269,7 @@ impl Core {
         let device = books.begin_unmap(range)?;
         let held = self.holds.get(range);
         let unmapped = self.enter_device(device, Operation::Unmap).and_then(|_entered| {
-            let _alone = self.alone(self.care_of(device));
+            let _alone = alone(self.care_of(device));
             match &held {
                 Some(held) => self.unmap_held(held),
                 None => Ok(()),

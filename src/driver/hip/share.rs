@@ -3,6 +3,7 @@
 
 use super::api::{SUCCESS, number};
 use super::context::Core;
+use crate::driver::alone::alone;
 use crate::driver::books::{Block, Books};
 use crate::driver::quirks::Care;
 use crate::driver::structs::{AccessDesc, AllocationProp, Location, ON_DEVICE, PINNED, POSIX_FD};
@@ -22,7 +23,7 @@ impl Core {
         let _entered = self.enter_device(entry.device, Operation::Share)?;
         let mut descriptor = -1;
         let status = {
-            let _alone = self.alone(care);
+            let _alone = alone(care);
             self.api.export_handle(&mut descriptor, block.0, POSIX_FD, 0)
         };
         self.check_memory(care, status, Operation::Share).map_err(|e| e.of(entry.size))?;
@@ -48,7 +49,7 @@ impl Core {
         let _entered = self.enter_device(device, Operation::Share)?;
         let (mut handle, number) = (0, fd.as_raw_fd());
         let status = {
-            let _alone = self.alone(care);
+            let _alone = alone(care);
             let by_value = u64::from(number.unsigned_abs());
             let word = if care.has(Care::IMPORT_POINTER) { &raw const number as u64 } else { by_value };
             self.api.import_handle(&mut handle, word, POSIX_FD)
@@ -115,7 +116,7 @@ impl Core {
         if size.is_zero() || !granularity.divides(size) {
             return Err(wrong_size());
         }
-        let _alone = self.alone(care);
+        let _alone = alone(care);
         let (mut at, bytes) = (0, size.get());
         let align = granularity.size().get();
         self.api.check(self.api.address_reserve(&mut at, bytes, align, 0, 0), Operation::Query)?;

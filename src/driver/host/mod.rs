@@ -251,10 +251,10 @@ impl Driver for HostDriver {
         })
     }
 
-    fn route_point(&self, record: RecordId, graph: Graph, _: Stream, slices: &[CopySlice]) -> Result<bool> {
+    fn route_point(&self, record: RecordId, graph: Graph, slices: &[CopySlice]) -> Result<()> {
         self.needs_routes()?;
         measure(slices)?;
-        self.routes.point(&self.lines, record, graph, slices).map(|()| true)
+        self.routes.point(&self.lines, record, graph, slices)
     }
 
     fn timeline_create(&self, device: Ordinal) -> Result<TimelineId> {

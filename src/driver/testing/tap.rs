@@ -119,14 +119,8 @@ impl<T: Tap> Driver for T {
         self.around(Call::ROUTE_RECORD, NOWHERE, |d| d.route_record(stream, route))
     }
 
-    fn route_point(
-        &self,
-        record: RecordId,
-        graph: Graph,
-        stream: Stream,
-        slices: &[CopySlice],
-    ) -> Result<bool> {
-        self.around(Call::ROUTE_POINT, total(slices), |d| d.route_point(record, graph, stream, slices))
+    fn route_point(&self, record: RecordId, graph: Graph, slices: &[CopySlice]) -> Result<()> {
+        self.around(Call::ROUTE_POINT, total(slices), |d| d.route_point(record, graph, slices))
     }
 
     fn timeline_create(&self, device: Ordinal) -> Result<TimelineId> {

@@ -7,7 +7,7 @@
 //! last slot.
 
 use super::patching::{Patching, savings};
-use super::relaxed::{Priced, Totals, price};
+use super::relaxed::{Cores, Priced, Totals, price};
 use super::{Case, Ledger, NEVER, Problem, Solution};
 use crate::rebind::slot::Action;
 use std::cmp::Ordering;
@@ -53,15 +53,21 @@ pub(super) fn solve(problem: &Problem) -> Solution {
     let search = Search::new(problem);
     let mut priced = price(problem, &search.totals, search.patching.as_ref());
     priced.sort_by_key(|priced| priced.least);
+    let mut cores = Cores::new(problem, &search.totals, search.patching.as_ref());
     let mut best: Option<Solution> = None;
     let mut bound = u128::MAX;
     for Priced { case, least, .. } in priced {
-        if best.as_ref().is_some_and(|best| best.cost <= least) {
+        let is_beaten = |least: u128| best.as_ref().is_some_and(|best| best.cost <= least);
+        if is_beaten(least) {
             break;
         }
-        let least = least.max(search.bound(case));
+        // Each bound costs more to find than the one before.
+        let mut least = least.max(cores.least(case));
+        if !is_beaten(least) {
+            least = least.max(search.bound(case));
+        }
         bound = bound.min(least);
-        if best.as_ref().is_some_and(|best| best.cost <= least) {
+        if is_beaten(least) {
             continue;
         }
         for actions in search.fill(case) {
@@ -105,7 +111,7 @@ impl<'a> Search<'a> {
     /// No plan of this case costs less.
     fn bound(&self, case: Case) -> u128 {
         let (mut items, without) = self.items(case, &self.share);
-        items.sort_by(by_density);
+        items.sort_unstable_by(|a, b| by_density(a, b).then(a.slot.cmp(&b.slot)));
         let (mut room, mut gained) = (self.problem.budget, 0u128);
         for item in items {
             if item.bytes <= room {
@@ -131,7 +137,9 @@ impl<'a> Search<'a> {
         let mut copied = vec![false; self.totals.len()];
         let mut room = self.problem.budget;
         match order {
-            Some(order) => items.sort_by(|a, b| b.must().cmp(&a.must()).then_with(|| order(a, b))),
+            Some(order) => items.sort_unstable_by(|a, b| {
+                b.must().cmp(&a.must()).then_with(|| order(a, b)).then(a.slot.cmp(&b.slot))
+            }),
             None => items.retain(Item::must),
         }
         for item in items {

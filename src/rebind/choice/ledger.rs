@@ -17,6 +17,19 @@ pub(in crate::rebind) struct Ledger<'a> {
     copies: [u32; 2],
 }
 
+/// How often each charge is paid in all watched steps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(in crate::rebind) struct Events {
+    /// Steps in which something is remapped.
+    pub(in crate::rebind) remaps: u64,
+    /// Steps in which something is patched.
+    pub(in crate::rebind) patches: u64,
+    /// Commands that are patched, in all steps together.
+    pub(in crate::rebind) commands: u64,
+    /// Joint copies in and out.
+    pub(in crate::rebind) copies: [u64; 2],
+}
+
 /// Whether a slot comes or goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Change {
@@ -36,6 +49,22 @@ impl<'a> Ledger<'a> {
         let mut ledger = Self::new(problem);
         let slots = actions.iter().enumerate();
         slots.map(|(i, &action)| ledger.add(i, action)).sum()
+    }
+
+    /// How often each charge is paid by those that are in.
+    pub(in crate::rebind) fn events(&self) -> Events {
+        let weights = &self.problem.weights;
+        let paid = |counts: &[u32]| -> u64 {
+            let columns = counts.iter().zip(weights.iter().cycle());
+            columns.filter(|(count, _)| **count > 0).map(|(_, &weight)| u64::from(weight)).sum()
+        };
+        let columns = weights.len();
+        Events {
+            remaps: paid(&self.remaps[..columns]),
+            patches: paid(&self.patches[..columns]),
+            commands: paid(&self.commands),
+            copies: self.copies.map(|count| if count > 0 { u64::from(self.problem.steps()) } else { 0 }),
+        }
     }
 
     /// What slot `i` by `action` costs more than those that are in, with the charges that only it needs.

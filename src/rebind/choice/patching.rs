@@ -122,6 +122,20 @@ impl Patching {
         patched
     }
 
+    /// What the cells of these slots cost together.
+    pub(super) fn paid(&self, patched: &[bool]) -> u128 {
+        let mut seen = vec![false; self.cost.len()];
+        let mut sum = 0;
+        for i in (0..patched.len()).filter(|&i| patched[i]) {
+            for &cell in self.needs.of(i) {
+                if !std::mem::replace(&mut seen[cell as usize], true) {
+                    sum += self.cost[cell as usize];
+                }
+            }
+        }
+        sum
+    }
+
     /// Decides the slots that the rules left open.
     fn cut(&self, open: &[usize], work: &Work<'_>) -> Vec<bool> {
         if open.is_empty() {

@@ -143,19 +143,62 @@ pub(super) fn solve(problem: &Problem) -> Solution {
     let Some(first) = priced.first().copied() else {
         return Solution { actions: Vec::new(), cost: 0, bound: 0 };
     };
-    let (mut best, mut cost) = (actions(&totals, first.case, None), first.most);
-    let Some(patching) = patching else { return solution(problem, best) };
+    let mut best = (first.most, first.case, None);
+    let Some(patching) = &patching else { return solution(problem, actions(&totals, first.case, None)) };
+    let mut cores = Cores::new(problem, &totals, Some(patching));
     priced.sort_by_key(|priced| priced.least);
-    for Priced { case, .. } in priced.into_iter().take_while(|priced| priced.least < first.most) {
-        let saves = savings(&totals, |i| totals.get(i).best(case).0);
-        let patched = patching.choose(&saves);
-        let actions = actions(&totals, case, Some(&patched));
-        let price = Ledger::price(problem, &actions);
-        if price < cost {
-            (best, cost) = (actions, price);
+    for Priced { case, least, .. } in priced {
+        if least >= best.0 {
+            break;
+        }
+        if cores.least(case) >= best.0 {
+            continue;
+        }
+        let (core, patched) = decide(&totals, patching, case);
+        let cost = core + problem.charges(case);
+        if cost < best.0 {
+            best = (cost, case, Some(patched));
         }
     }
-    solution(problem, best)
+    solution(problem, actions(&totals, best.1, best.2.as_deref()))
+}
+
+/// What all slots cost in a case at best, its charges aside, and which slots are patched.
+fn decide(totals: &Totals, patching: &Patching, case: Case) -> (u128, Vec<bool>) {
+    let best = |i: usize| totals.get(i).best(case).0;
+    let patched = patching.choose(&savings(totals, best));
+    let others =
+        totals.iter().zip(&patched).enumerate().filter(|(_, (total, patched))| !total.settled && !**patched);
+    let others: u128 = others.map(|(i, _)| u128::from(best(i))).sum();
+    (others + patching.paid(&patched), patched)
+}
+
+/// What all slots cost at least, the charges of remaps and copies aside: found once for any set of copies, with every
+/// remap allowed, which is no more than with some of them. It is a bound that knows how patches are shared.
+pub(super) struct Cores<'a> {
+    problem: &'a Problem,
+    totals: &'a Totals,
+    patching: Option<&'a Patching>,
+    known: [Option<u128>; 4],
+}
+
+impl<'a> Cores<'a> {
+    pub(super) const fn new(
+        problem: &'a Problem,
+        totals: &'a Totals,
+        patching: Option<&'a Patching>,
+    ) -> Self {
+        Self { problem, totals, patching, known: [None; 4] }
+    }
+
+    /// No plan of this case costs less, whatever its budget.
+    pub(super) fn least(&mut self, case: Case) -> u128 {
+        let Some(patching) = self.patching else { return 0 };
+        let every = Case { remaps: Moves(u8::MAX), ways: case.ways };
+        let known = &mut self.known[case.ways.0 as usize];
+        let core = *known.get_or_insert_with(|| decide(self.totals, patching, every).0);
+        core + self.problem.charges(case)
+    }
 }
 
 fn actions(totals: &Totals, case: Case, patched: Option<&[bool]>) -> Vec<Action> {

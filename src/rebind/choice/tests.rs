@@ -238,3 +238,25 @@ fn fourteen_slots_are_exact_and_fifteen_are_not() {
 fn nothing_to_decide_costs_nothing() {
     assert_eq!(solve(&Problem::default()), Solution { actions: vec![], cost: 0, bound: 0 });
 }
+
+/// Work, not time: what is solved is a case for each set of steps in which slots move together, whatever their number.
+#[test]
+fn ten_thousand_slots_are_as_many_cases_as_they_have_rhythms() {
+    let cases = |moves: &[u8]| {
+        let slot = |i: usize| Candidate {
+            moves: Moves(moves[i % moves.len()]),
+            allowed: Allowed(0b1111),
+            bake: 9,
+            map: 1,
+            copy: 1,
+            ..Candidate::default()
+        };
+        let problem =
+            Problem { weights: vec![1; 4], slots: (0..10_000).map(slot).collect(), ..Problem::default() };
+        relaxed::cases(&relaxed::Totals::new(&problem)).len()
+    };
+    assert_eq!(cases(&[0]), 1);
+    assert_eq!(cases(&[0, 0b1111]), 2 * 4);
+    assert_eq!(cases(&[0, 0b0101, 0b1010]), 4 * 4);
+    assert_eq!(cases(&(0..16).collect::<Vec<u8>>()), 16 * 4);
+}

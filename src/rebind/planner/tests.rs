@@ -1,0 +1,163 @@
+//! Plans for slots that are made up.
+
+use super::*;
+use crate::rebind::slot::{Direction, MemorySpace};
+use crate::units::DevicePtr;
+
+const GRANULE: Granularity = match Granularity::new(2 << 20) {
+    Some(granule) => granule,
+    None => unreachable!(),
+};
+
+/// A plan for slots that moved as `moves` say in 4 steps, all mappable and each with a command of its own.
+fn planned(slots: &[Slot], moves: &[u8], change: impl Fn(&mut Situation<'_>)) -> SlotPlan {
+    let churn = Churn::new(moves.iter().map(|&m| Moves(m)).collect(), 4);
+    let profile = Profile::builtin("h200").expect("built in");
+    let mut commands = Commands::default();
+    (0..slots.len() as u32).for_each(|i| commands.push([i]));
+    let mut situation = Situation {
+        slots,
+        mappable: &vec![true; slots.len()],
+        commands: Some(&commands),
+        churn: &churn,
+        profile: &profile,
+        rules: Rules::default(),
+        granularity: GRANULE,
+        budget: ByteSize::gib(1),
+    };
+    change(&mut situation);
+    plan(&situation)
+}
+
+fn slot(bytes: u64) -> Slot {
+    Slot::new(ByteSize(bytes))
+}
+
+#[test]
+fn what_never_moves_is_baked_and_costs_nothing() {
+    let plan = planned(&[slot(4), slot(1 << 30)], &[0, 0], |_| ());
+    assert_eq!(plan.actions, [Action::BAKE; 2]);
+    assert_eq!((plan.price, plan.bound), (Price::default(), Picos::ZERO));
+}
+
+#[test]
+fn one_small_slot_is_patched_and_many_are_copied() {
+    assert_eq!(planned(&[slot(64)], &[0xf], |_| ()).actions, [Action::PATCH]);
+    assert_eq!(planned(&vec![slot(64); 40], &[0xf; 40], |_| ()).actions, [Action::COPY; 40]);
+}
+
+#[test]
+fn a_large_one_that_rarely_moves_is_mapped_where_nothing_can_be_patched() {
+    let slots = [slot(1 << 30), slot(1 << 30)];
+    let plan = planned(&slots, &[0b1000, 0], |s| (s.commands, s.budget) = (None, ByteSize::gib(4)));
+    assert_eq!(plan.actions, [Action::MAP, Action::BAKE]);
+    // 36, 1.15 and 77 µs for the remap and 85 for what it stops, in one step of four; and a slot that changed.
+    assert_eq!(plan.price.step.host, Picos((114_150_000 + 85_000_000) / 4 + 48_000 / 4));
+}
+
+#[test]
+fn each_slot_has_only_the_actions_that_it_may_have() {
+    let mut own_shadow = slot(64);
+    own_shadow.shadow_address = DevicePtr(1 << 20);
+    let mut host = slot(64);
+    host.space = MemorySpace::HOST;
+    let slots = [
+        slot(64).flags(SlotFlags::REGISTERED),
+        slot(64).flags(SlotFlags::FOREIGN),
+        own_shadow,
+        host,
+        slot(64).direction(Direction::IN),
+    ];
+    let allowed = |mappable: bool, patches: bool, i: usize| {
+        let mut commands = Commands::default();
+        slots.iter().for_each(|_| commands.push([7]));
+        let churn = Churn::new(vec![Moves(1); slots.len()], 1);
+        let profile = Profile::builtin("h200").expect("built in");
+        let situation = Situation {
+            slots: &slots,
+            mappable: &vec![mappable; slots.len()],
+            commands: patches.then_some(&commands),
+            churn: &churn,
+            profile: &profile,
+            rules: Rules::default(),
+            granularity: GRANULE,
+            budget: ByteSize::ZERO,
+        };
+        let allowed = situation.allowed(i);
+        [Action::BAKE, Action::MAP, Action::COPY, Action::PATCH].map(|action| allowed.has(action))
+    };
+    assert_eq!(allowed(true, true, 0), [true, false, false, false]);
+    assert_eq!(allowed(true, true, 1), [true, false, true, true]);
+    assert_eq!(allowed(true, true, 2), [false, false, true, false]);
+    assert_eq!(allowed(true, true, 3), [true, false, false, true]);
+    assert_eq!(allowed(true, true, 4), [true; 4]);
+    assert_eq!(allowed(false, true, 4), [true, false, true, true]);
+    assert_eq!(allowed(true, false, 4), [true, true, true, false]);
+}
+
+#[test]
+fn without_a_budget_nothing_of_ours_is_copied() {
+    let slots = vec![slot(64); 40];
+    let plan = planned(&slots, &[0xf; 40], |s| s.budget = ByteSize::ZERO);
+    assert_eq!(plan.actions, [Action::PATCH; 40]);
+    let plan = planned(&slots, &[0xf; 40], |s| (s.budget, s.commands) = (ByteSize::ZERO, None));
+    assert_eq!(plan.actions, [Action::MAP; 40]);
+    let plan =
+        planned(&slots, &[0xf; 40], |s| (s.budget, s.commands, s.mappable) = (ByteSize::ZERO, None, &[]));
+    assert_eq!(plan.actions, [Action::BAKE; 40]);
+}
+
+#[test]
+fn steps_in_which_the_same_slots_move_are_one_column() {
+    let columns = |moves: &[u8], steps| {
+        let columns = Columns::new(&Churn::new(moves.iter().map(|&m| Moves(m)).collect(), steps));
+        let moves: Vec<u8> = moves.iter().map(|&m| columns.of(Moves(m)).0).collect();
+        (columns.weights, moves)
+    };
+    assert_eq!(columns(&[0b1111, 0], 4), (vec![4], vec![1, 0]));
+    assert_eq!(columns(&[0b0101, 0b1111], 4), (vec![2, 2], vec![0b01, 0b11]));
+    assert_eq!(columns(&[0b0001, 0b0100], 4), (vec![1, 2, 1], vec![0b001, 0b100]));
+    assert_eq!(columns(&[0], 0), (vec![1], vec![0]));
+}
+
+#[test]
+fn commands_are_numbered_and_each_counts_once() {
+    let mut commands = Commands::default();
+    commands.push([9, 3, 9]);
+    commands.push([]);
+    commands.push([3]);
+    assert_eq!((commands.of(0), commands.of(1), commands.of(2)), (&[9, 3, 9][..], &[][..], &[3][..]));
+    assert_eq!(commands.of(3), []);
+    let mut problem = Problem { commands: vec![9, 3, 9, 3], ..Problem::default() };
+    problem.slots =
+        [(0, 3), (3, 3), (3, 4)].map(|commands| Candidate { commands, ..Candidate::default() }).to_vec();
+    number(&mut problem);
+    assert_eq!((problem.commands, problem.command_count), (vec![0, 1, 0], 2));
+    assert_eq!(problem.slots.iter().map(|s| s.commands).collect::<Vec<_>>(), [(0, 2), (2, 2), (2, 3)]);
+}
+
+#[test]
+fn a_plan_is_explained() {
+    let slots = vec![slot(64); 40];
+    let churn = Churn::new(vec![Moves(0xf); 40], 4);
+    let profile = Profile::builtin("h200").expect("built in");
+    let situation = Situation {
+        slots: &slots,
+        mappable: &[true; 40],
+        commands: None,
+        churn: &churn,
+        profile: &profile,
+        rules: Rules::default(),
+        granularity: GRANULE,
+        budget: ByteSize::gib(1),
+    };
+    let plan = plan(&situation);
+    for explanation in explain(&situation, &plan.actions) {
+        assert_eq!((explanation.action, explanation.moved), (Action::COPY, 4));
+        // Two slices of 7 and 10 ns, and 256 bytes moved.
+        assert!((34_000..35_000).contains(&explanation.cost.0), "{explanation:?}");
+        let (next, cost) = explanation.next.expect("it may be mapped");
+        // Of itself and for the wait, on both sides.
+        assert_eq!((next, cost), (Action::MAP, Picos::ns(2 * (48_150 + 85_000))));
+    }
+}

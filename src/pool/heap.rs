@@ -59,10 +59,6 @@ impl Heap {
         Self { nodes, index, starts, holes: first, first, chunk, free: 0, pins: Vec::new() }
     }
 
-    pub(super) const fn chunk(&self) -> u32 {
-        self.chunk
-    }
-
     /// Units that are free.
     pub(super) const fn free_units(&self) -> u64 {
         self.free

@@ -62,6 +62,8 @@ pub struct Pool {
     pub(super) limit: AtomicU64,
     pub(super) addresses: Shared,
     pub(super) lent: AtomicU64,
+    /// Chunks moved although memory was not short.
+    pub(super) shifted: AtomicU64,
     pub(super) stream_waits: AtomicU64,
     pub(super) host_waits: AtomicU64,
     pub(super) forced_trims: AtomicU64,
@@ -107,6 +109,7 @@ impl Pool {
             limit: AtomicU64::new(chosen.limit),
             addresses: Shared::default(),
             lent: AtomicU64::new(0),
+            shifted: AtomicU64::new(0),
             stream_waits: AtomicU64::new(0),
             host_waits: AtomicU64::new(0),
             forced_trims: AtomicU64::new(0),

@@ -15,9 +15,10 @@ pub const SMALL_LIMIT: ByteSize = ByteSize::mib(1);
 /// What a pool is made with. Every field has a default ([`Settings::default`]); 0 means "choose by the driver".
 #[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
-    /// Bytes of a chunk for requests up to [`SMALL_LIMIT`]; 0: 2 MiB, or a granule where that is larger.
+    /// Bytes of a chunk for requests up to [`SMALL_LIMIT`]; 0: 2 MiB, or 4 MiB with a limit.
     pub small_chunk: ByteSize,
-    /// Bytes of a chunk for larger requests; 0: 16 MiB, and 64 MiB on HIP, where a handle costs a file descriptor.
+    /// Bytes of a chunk for larger requests; 0: 16 MiB, or 4 MiB with a limit, when any chunk shall serve any
+    /// request; 64 MiB on HIP, where a handle costs a file descriptor.
     pub large_chunk: ByteSize,
     /// The most that the pool may hold of the device's memory, in bytes; none: all that there is.
     pub limit: Option<ByteSize>,
@@ -68,8 +69,13 @@ impl Settings {
     pub(super) fn choose(&self, device: &Device) -> Result<Chosen> {
         let hip = device.driver().kind() == DriverKind::HIP;
         let granule = device.granularity();
-        let small = chunk(self.small_chunk, ByteSize::mib(2), granule)?;
-        let large = chunk(self.large_chunk, ByteSize::mib(if hip { 64 } else { 16 }), granule)?;
+        let (small, large) = match (hip, self.limit.is_some()) {
+            (true, _) => (2, 64),
+            (false, true) => (4, 4),
+            (false, false) => (2, 16),
+        };
+        let small = chunk(self.small_chunk, ByteSize::mib(small), granule)?;
+        let large = chunk(self.large_chunk, ByteSize::mib(large), granule)?;
         let whole = |chunk: ByteSize| self.segment_size(device).and_then(|size| whole_chunks(size, chunk));
         Ok(Chosen {
             chunk: [small, large],

@@ -13,6 +13,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// Up to a fortieth of what was ever in use may be reserved besides before a stream's own free chunks are moved to
+/// where they are needed, although memory is not short.
+const WASTE: u64 = 40;
+/// So many may be moved for each that was made, as a divisor; and for each allocation.
+const SHIFTS_A_CHUNK: u64 = 4;
+const ALLOCATIONS_A_SHIFT: u64 = 1024;
+
 /// A chunk in nobody's segment.
 #[derive(Debug)]
 pub(super) struct Spare {
@@ -64,6 +71,11 @@ impl Pool {
         hand: &mut Vec<Spare>,
     ) -> std::result::Result<(), Lack> {
         let chunk = self.chosen.chunk[heap];
+        if self.should_shift(arena, heap, missing.len() - hand.len()) {
+            let before = hand.len();
+            self.harvest_from(arena, heap, missing.len() - before, hand);
+            self.shifted.fetch_add((hand.len() - before) as u64, Ordering::Relaxed);
+        }
         self.create(chunk, missing.len(), hand)?;
         if hand.len() < missing.len() && self.captures() == 0 {
             self.harvest(arena, heap, missing.len(), hand);
@@ -89,6 +101,23 @@ impl Pool {
             chunk.get() * chunks.len() as u64,
         );
         Ok(())
+    }
+
+    /// Whether the stream's own free chunks are moved, although new ones could be made: where what is reserved would
+    /// pass what was ever in use by more than [`WASTE`], as long as that stays rare beside what was made and
+    /// allocated. Moving a chunk costs about as much as making one.
+    fn should_shift(&self, arena: &Arena, heap: usize, wanted: usize) -> bool {
+        let (chunk, wanted) = (self.chosen.chunk[heap].get(), wanted as u64);
+        let reserved = self.reserved.figure().current;
+        let (allocations, peak) = {
+            let state = arena.lock();
+            (state.allocations, state.bytes.active.peak)
+        };
+        let used = self.totals.peaks()[2].max(peak);
+        let credit = reserved / chunk / SHIFTS_A_CHUNK + allocations / ALLOCATIONS_A_SHIFT;
+        reserved + wanted * chunk > used + used / WASTE
+            && self.shifted.load(Ordering::Relaxed) + wanted <= credit
+            && self.captures() == 0
     }
 
     /// Makes `stream` wait for the newest marks, each stream's once.

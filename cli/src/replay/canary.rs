@@ -112,7 +112,7 @@ impl OfHost {
 fn memory(held: &Held) -> Memory {
     // SAFETY: it is touched on streams that use the block, between its allocation and its free in their order, and
     // that long the pool keeps it mapped; that nobody else touches it then is what is being checked.
-    unsafe { Memory::new(held.address, ByteSize(held.bytes)) }
+    unsafe { Memory::new(held.address, ByteSize(held.bytes)) }.by_address()
 }
 
 /// Kernels: a stream's writes are kept back until one of its blocks is freed, and go together with that one's check.
@@ -163,5 +163,35 @@ fn work(block: u32, held: &Held) -> Work {
         write: NONE,
         counter: block,
         unused: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::setup::{CostChoice, Joint, open_device};
+    use crate::stream::CommandStream;
+    use gvmm::vm::Owner;
+
+    #[test]
+    fn memory_given_to_two_at_once_is_seen() {
+        let device =
+            open_device(Some(DriverKind::HOST), CostChoice::None, 0, Joint::On).expect("the host driver");
+        let memory = device.allocate(ByteSize::mib(2), &[], Owner::Caller).expect("memory");
+        let stream = CommandStream::new(&device).expect("a stream");
+        let at = |offset| memory.address().checked_add(ByteSize(offset)).expect("inside");
+        let held = |offset, bytes| Held { address: at(offset), bytes, stream: 0 };
+        let (first, second) = (held(512, 1 << 20), held(512 + (1 << 20), 512));
+        let others =
+            [(held(0, 512), 0), (held(0, 1024), 1), (held(60 << 10, 8 << 10), 1), (held(1 << 20, 1024), 2)];
+        for (other, wrong) in others {
+            let mut canary = Canary::new(&device, 0, 3, 1).expect("the host can look");
+            let id = stream.id();
+            canary.write(id, 0, &first).and_then(|()| canary.write(id, 1, &second)).expect("enqueued");
+            canary.write(id, 2, &other).and_then(|()| canary.check(id, 2, &other)).expect("enqueued");
+            canary.check(id, 0, &first).and_then(|()| canary.check(id, 1, &second)).expect("enqueued");
+            stream.synchronize().expect("it runs");
+            assert_eq!(canary.errors(), Ok(wrong), "{other:?}");
+        }
     }
 }

@@ -12,6 +12,7 @@ const PATIENCE: Duration = Duration::from_millis(10);
 pub(super) struct Pace {
     state: Mutex<State>,
     changed: Condvar,
+    patience: Duration,
 }
 
 #[derive(Debug)]
@@ -26,8 +27,12 @@ struct State {
 
 impl Pace {
     pub(super) fn new() -> Arc<Self> {
+        Self::with(PATIENCE)
+    }
+
+    fn with(patience: Duration) -> Arc<Self> {
         let state = State { done: 0, open: false, next: u64::MAX };
-        Arc::new(Self { state: Mutex::new(state), changed: Condvar::new() })
+        Arc::new(Self { state: Mutex::new(state), changed: Condvar::new(), patience })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -62,7 +67,7 @@ impl Pace {
             let seen = state.done;
             state.next = state.next.min(goal);
             let (now, waited) =
-                self.changed.wait_timeout(state, PATIENCE).unwrap_or_else(PoisonError::into_inner);
+                self.changed.wait_timeout(state, self.patience).unwrap_or_else(PoisonError::into_inner);
             state = now;
             if waited.timed_out() && state.done == seen {
                 return;
@@ -77,14 +82,14 @@ mod tests {
 
     #[test]
     fn a_gate_waits_for_the_host_and_not_for_ever() {
-        let pace = Pace::new();
+        let pace = Pace::with(Duration::from_millis(1));
         pace.advance(5);
         // The host has been there; then it does not get on; then it says that nobody needs to wait.
         pace.gate(5)();
         pace.gate(6)();
         pace.open();
         pace.gate(u64::MAX)();
-        let pace = Pace::new();
+        let pace = Pace::with(Duration::from_secs(3600));
         let (gate, order) = (pace.gate(3), Arc::new(Mutex::new(Vec::new())));
         let of_stream = Arc::clone(&order);
         let stream = std::thread::spawn(move || {

@@ -112,7 +112,6 @@ fn replay(options: &Replay, recording: &Recording, world: &World, peak: u64) -> 
         }
     }
     bar.finish_and_clear();
-    players.into_iter().try_for_each(Player::end)?;
     let [first, .., last] = &repetitions[..] else {
         let only = repetitions.pop().ok_or_else(|| Failure::new("nothing was replayed"))?;
         let report = Report { last: only.clone(), first: only };

@@ -109,11 +109,16 @@ impl<'a> Player<'a> {
         self.pool.poll();
         run.finish().during("canaries")
     }
+}
 
+impl Drop for Player<'_> {
     /// Tells the pool that the streams end.
-    pub(super) fn end(self) -> std::result::Result<(), Failure> {
-        let mut ids = self.streams.iter().map(CommandStream::id);
-        ids.try_for_each(|id| self.pool.forget_stream(id)).during("ending streams")
+    fn drop(&mut self) {
+        for stream in &self.streams {
+            if let Err(error) = self.pool.forget_stream(stream.id()) {
+                log::warn!("a stream ends, and the pool does not know: {error}");
+            }
+        }
     }
 }
 

@@ -124,7 +124,10 @@ impl NsPerOp {
         let last = all.len().saturating_sub(1);
         let at = |part: f64| all.get((last as f64 * part) as usize).copied().map_or(0.0, f64::from);
         let mean = all.iter().copied().map(f64::from).sum::<f64>() / all.len().max(1) as f64;
-        Self { mean, p50: at(0.5), p99: at(0.99), p999: at(0.999), max: at(1.0) }
+        // More digits say nothing.
+        let [mean, p50, p99, p999, max] =
+            [mean, at(0.5), at(0.99), at(0.999), at(1.0)].map(|ns| (ns * 10.0).round() / 10.0);
+        Self { mean, p50, p99, p999, max }
     }
 }
 

@@ -6,7 +6,7 @@ use super::nodes::NIL;
 use super::segment::ExpandableSegment;
 use super::size_class::{Class, UNIT, UNIT_SHIFT};
 use super::stats::Bytes;
-use super::totals::{Totals, Unflushed};
+use super::totals::{Flushed, Totals};
 use super::uses::Uses;
 use crate::driver::Stream;
 use crate::units::DevicePtr;
@@ -53,7 +53,7 @@ pub(super) struct State {
     /// Places whose chunks were taken and whose old view may still be used.
     pub(super) cooling: Vec<Cooling>,
     pub(super) history: History,
-    unflushed: Unflushed,
+    flushed: Flushed,
     looks: u32,
 }
 
@@ -93,7 +93,7 @@ impl Arena {
             pending: VecDeque::new(),
             cooling: Vec::new(),
             history: History::new(history),
-            unflushed: Unflushed::default(),
+            flushed: Flushed::default(),
             looks: 0,
         };
         Self {
@@ -177,18 +177,18 @@ impl State {
         self.bytes.requested.add(requested);
         self.bytes.active.add(bytes);
         self.allocations += 1;
-        self.unflushed.add(bytes as i64, requested as i64, bytes as i64, totals);
+        self.flushed.follow(&self.bytes, totals);
     }
 
-    /// Frees a block that only its own stream uses.
+    /// Frees a block that only its own stream uses, and says how many bytes the program had asked for.
     #[inline]
-    pub(super) fn free(&mut self, heap: usize, node: u32, totals: &Totals) {
+    pub(super) fn free(&mut self, heap: usize, node: u32, totals: &Totals) -> u64 {
         let piece = self.heaps[heap].block(node);
         let bytes = u64::from(piece.size) * UNIT;
         self.heaps[heap].free(node);
         self.bytes.active.sub(bytes);
         self.count_free(bytes, piece.slack, totals);
-        self.unflushed.add(0, 0, -(bytes as i64), totals);
+        bytes - u64::from(piece.slack)
     }
 
     #[inline]
@@ -197,7 +197,7 @@ impl State {
         self.bytes.allocated.sub(bytes);
         self.bytes.requested.sub(requested);
         self.frees += 1;
-        self.unflushed.add(-(bytes as i64), -(requested as i64), 0, totals);
+        self.flushed.follow(&self.bytes, totals);
     }
 
     /// The program gives up a block that other streams use; gives those streams.
@@ -210,14 +210,10 @@ impl State {
     }
 
     /// Nobody uses a pending block any more.
-    pub(super) fn end_pending(&mut self, heap: usize, node: u32, totals: Option<&Totals>) {
+    pub(super) fn end_pending(&mut self, heap: usize, node: u32) {
         let bytes = u64::from(self.heaps[heap].block(node).size) * UNIT;
         self.heaps[heap].end_pending(node);
         self.bytes.active.sub(bytes);
-        match totals {
-            Some(totals) => self.unflushed.add(0, 0, -(bytes as i64), totals),
-            None => self.unflushed.owe(-(bytes as i64)),
-        }
     }
 
     /// Now and then: whether the oldest pending blocks have come free. Reads memory, and takes no lock.
@@ -230,7 +226,7 @@ impl State {
         self.looks = 0;
         while self.pending.front().is_some_and(Pending::has_passed) {
             if let Some(done) = self.pending.pop_front() {
-                self.end_pending(done.heap, done.node, None);
+                self.end_pending(done.heap, done.node);
             }
         }
     }
@@ -240,7 +236,7 @@ impl State {
         for _ in 0..self.pending.len() {
             let Some(pending) = self.pending.pop_front() else { break };
             if pending.has_passed() {
-                self.end_pending(pending.heap, pending.node, None);
+                self.end_pending(pending.heap, pending.node);
             } else {
                 self.pending.push_back(pending);
             }

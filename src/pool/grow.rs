@@ -56,6 +56,7 @@ impl Pool {
             let short = match self.try_alloc(arena, class, size) {
                 Ok(address) => return Ok(address),
                 Err(Lack::Failed(e)) => return Err(e),
+                Err(Lack::Again) => continue,
                 Err(Lack::Memory(bytes)) => bytes,
             };
             loop {
@@ -63,7 +64,7 @@ impl Pool {
                 let freed = match step {
                     Step::Plain | Step::Fail => return Err(self.fail(size, stream)),
                     _ if step < Step::Callbacks && self.captures() > 0 => false,
-                    Step::Fold => self.fold(),
+                    Step::Fold => self.fold_all(),
                     Step::Trim => self.trim_others(class.heap, short),
                     Step::Callbacks => self.call_back(size),
                 };
@@ -98,40 +99,39 @@ impl Pool {
         Ok(address)
     }
 
-    /// Makes each stream wait, on the device, for those that use its freed blocks, which are free then.
-    fn fold(&self) -> bool {
-        let mut folded = false;
-        for arena in self.table.all() {
-            let (stream, pending) = {
-                let mut state = arena.lock();
-                if state.ended.is_some() || state.private {
-                    continue;
-                }
-                (state.stream, std::mem::take(&mut state.pending))
-            };
-            // The newest of a stream stands behind all older ones.
-            let mut newest: Vec<&Arc<Mark>> = Vec::new();
-            for mark in pending.iter().rev().flat_map(|p| &p.marks) {
-                if !newest.iter().any(|known| known.stream() == mark.stream()) {
-                    newest.push(mark);
-                }
-            }
-            let waits = self.wait_for(stream, newest.into_iter());
+    /// Makes the arena's stream wait, on the device, for those that use its freed blocks, which are free then.
+    pub(super) fn fold(&self, arena: &Arena) -> bool {
+        let (stream, pending) = {
             let mut state = arena.lock();
-            match waits {
-                Ok(()) => {
-                    folded |= !pending.is_empty();
-                    for Pending { heap, node, .. } in pending {
-                        state.end_pending(heap, node, Some(&self.totals));
-                    }
-                }
-                Err(e) => {
-                    log::debug!("blocks stay pending: {e}");
-                    state.pending.extend(pending);
-                }
+            if state.ended.is_some() || state.private {
+                return false;
+            }
+            (state.stream, std::mem::take(&mut state.pending))
+        };
+        // The newest of a stream stands behind all older ones.
+        let mut newest: Vec<&Arc<Mark>> = Vec::new();
+        for mark in pending.iter().rev().flat_map(|p| &p.marks) {
+            if !newest.iter().any(|known| known.stream() == mark.stream()) {
+                newest.push(mark);
             }
         }
+        let waits = self.wait_for(stream, newest.into_iter());
+        let mut state = arena.lock();
+        if let Err(e) = waits {
+            log::debug!("blocks stay pending: {e}");
+            state.pending.extend(pending);
+            return false;
+        }
+        let folded = !pending.is_empty();
+        for Pending { heap, node, .. } in pending {
+            state.end_pending(heap, node);
+        }
         folded
+    }
+
+    /// The same for all streams.
+    fn fold_all(&self) -> bool {
+        self.table.all().fold(false, |folded, arena| self.fold(arena) | folded)
     }
 
     /// Gives back free chunks of the other size, at least `bytes` of them if there are as many.
@@ -197,7 +197,7 @@ impl Pool {
             return false;
         }
         if self.captures() == 0 {
-            self.fold();
+            self.fold_all();
         }
         true
     }

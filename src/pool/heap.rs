@@ -21,6 +21,8 @@ pub(super) struct Heap {
     holes: u32,
     /// The first piece.
     first: u32,
+    /// The block that was freed last: the next request of its size takes it as it is.
+    resting: u32,
     /// Units of a chunk.
     chunk: u32,
     /// Units in free pieces.
@@ -56,7 +58,7 @@ impl Heap {
         let first = nodes.first(places * chunk, State::Hole);
         let shift = if small { 0 } else { SMALL_UNITS.trailing_zeros() };
         let (index, starts) = (FreeIndex::new(), Starts::new(shift));
-        Self { nodes, index, starts, holes: first, first, chunk, free: 0, pins: Vec::new() }
+        Self { nodes, index, starts, holes: first, first, resting: NIL, chunk, free: 0, pins: Vec::new() }
     }
 
     /// Units that are free.
@@ -67,6 +69,14 @@ impl Heap {
     /// Takes a free piece for `units` and gives where it starts.
     #[inline]
     pub(super) fn alloc(&mut self, units: u32, slack: u16) -> Option<u32> {
+        if self.resting != NIL {
+            if self.nodes[self.resting].size == units {
+                self.free -= u64::from(units);
+                let i = std::mem::replace(&mut self.resting, NIL);
+                return Some(self.hand_out(i, slack));
+            }
+            self.settle();
+        }
         let i = self.index.find(&self.nodes, units)?;
         self.index.remove(&mut self.nodes, i);
         self.free -= u64::from(units);
@@ -131,8 +141,21 @@ impl Heap {
     /// A block in use is freed.
     #[inline]
     pub(super) fn free(&mut self, i: u32) {
-        self.starts.set(self.nodes[i].start, NIL);
-        self.make_free(i);
+        self.settle();
+        let node = &mut self.nodes[i];
+        node.state = State::Resting;
+        self.free += u64::from(node.size);
+        self.starts.set(node.start, NIL);
+        self.resting = i;
+    }
+
+    /// Joins the block that was freed last to its neighbours.
+    #[inline]
+    fn settle(&mut self) {
+        let i = std::mem::replace(&mut self.resting, NIL);
+        if i != NIL {
+            self.join_free(i);
+        }
     }
 
     /// A block in use is freed, and others still use it.
@@ -146,9 +169,13 @@ impl Heap {
         self.make_free(i);
     }
 
-    #[inline]
     fn make_free(&mut self, i: u32) {
         self.free += u64::from(self.nodes[i].size);
+        self.join_free(i);
+    }
+
+    #[inline]
+    fn join_free(&mut self, i: u32) {
         let mut i = i;
         let (prev, next) = (self.nodes[i].prev, self.nodes[i].next);
         if self.nodes.is(next, State::Free) {
@@ -182,6 +209,7 @@ impl Heap {
 
     /// Holds the best window for `units`; none where no run of addresses is that long.
     pub(super) fn hold(&mut self, units: u32) -> Option<Held> {
+        self.settle();
         let found = window::best(&self.nodes, self.holes, units, self.chunk)?;
         let end = found.start + units;
         let mut held = Held { first: found.node, count: 0, start: found.start, units, missing: Vec::new() };
@@ -269,7 +297,8 @@ impl Heap {
     }
 
     /// Free pieces that hold a whole chunk, with the places that they hold whole.
-    pub(super) fn whole_places(&self) -> Vec<Range<u32>> {
+    pub(super) fn whole_places(&mut self) -> Vec<Range<u32>> {
+        self.settle();
         let mut places = Vec::new();
         self.index.each_from(&self.nodes, self.chunk, |_, node| {
             let (from, to) = (node.start.div_ceil(self.chunk), (node.start + node.size) / self.chunk);
@@ -282,6 +311,7 @@ impl Heap {
 
     /// The chunks of free places are taken away.
     pub(super) fn take(&mut self, places: Range<u32>) {
+        self.settle();
         let (start, size) = (places.start * self.chunk, (places.end - places.start) * self.chunk);
         let Some(i) = self.free_over(start) else { return };
         self.index.remove(&mut self.nodes, i);
@@ -328,7 +358,8 @@ impl Heap {
     }
 
     /// Every piece, by address.
-    pub(super) fn pieces(&self) -> Vec<Piece> {
+    pub(super) fn pieces(&mut self) -> Vec<Piece> {
+        self.settle();
         let (mut pieces, mut i) = (Vec::new(), self.first);
         while i != NIL {
             pieces.push(self.block(i));

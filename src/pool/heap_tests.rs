@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 const CHUNK: u32 = 16;
 
 /// Walks the books and checks what must hold; gives the units that are live.
-fn check(heap: &Heap) -> u64 {
+fn check(heap: &mut Heap) -> u64 {
     let (mut at, mut live, mut free, mut last) = (0, 0, 0, None);
     for piece in heap.pieces() {
         assert_eq!(piece.start, at, "pieces lie side by side");
@@ -50,7 +50,7 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 /// The least number of missing chunks over every possible start, slowly.
-fn fewest(heap: &Heap, units: u32) -> Option<u32> {
+fn fewest(heap: &mut Heap, units: u32) -> Option<u32> {
     let mut state = Vec::new();
     for piece in heap.pieces() {
         state.extend(std::iter::repeat_n(piece.state, piece.size as usize));
@@ -74,12 +74,12 @@ proptest! {
         for act in acts {
             match act {
                 Act::Alloc(units) => {
-                    let best = fewest(&heap, units);
+                    let best = fewest(&mut heap, units);
                     let start = match heap.alloc(units, 0) {
                         Some(start) => { prop_assert_eq!(best, Some(0)); start }
                         None => match heap.hold(units) {
                             Some(held) => {
-                                check(&heap);
+                                check(&mut heap);
                                 prop_assert_eq!(Some(held.missing.len() as u32), best);
                                 heap.commit(&held, 0)
                             }
@@ -116,7 +116,7 @@ proptest! {
                 Act::Return => cooling.drain(..).for_each(|places| heap.end_cooling(places, true)),
                 Act::Free(_) => {}
             }
-            check(&heap);
+            check(&mut heap);
             for (start, units) in &blocks {
                 let piece = heap.block(heap.block_at(*start).expect("in use"));
                 prop_assert_eq!((piece.size, piece.state), (*units, State::Used));

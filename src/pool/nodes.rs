@@ -11,6 +11,8 @@ pub(super) enum State {
     Unused,
     /// Live memory that nobody has.
     Free,
+    /// The same, freed last, and not joined to its neighbours yet.
+    Resting,
     /// Whole places without chunks.
     Hole,
     /// Whole places whose chunks were taken, and whose old view a stream may still use.

@@ -202,6 +202,9 @@ impl Pool {
         let added = segment(0).and_then(|small| Ok([small, segment(1)?])).and_then(|segments| {
             let arena = Arena::new(segments, pool, stream, *history);
             arena.lock().private = self.capture.is_private(pool);
+            if self.table.all().next().is_some() {
+                self.totals.set_several();
+            }
             if self.table.add(Box::new(arena)) { Ok(()) } else { Err(full("the pool has too many streams")) }
         });
         added.inspect_err(|_| self.addresses.sub(bytes))
@@ -246,14 +249,16 @@ impl Pool {
         let mut state = arena.lock();
         let Some(node) = state.block_at(heap, offset) else { return Err(unknown(address)) };
         if state.is_shared(heap, node) {
+            let piece = state.heaps[heap].block(node);
+            let bytes = u64::from(piece.size) * UNIT - u64::from(piece.slack);
             let streams = state.leave(heap, node, &self.totals);
-            state.history.add(&self.events, EventKind::FreeRequested, address, 0);
+            state.history.add(&self.events, EventKind::FreeRequested, address, bytes);
             drop(state);
             self.counted(|| self.follow(arena, heap, node, &streams));
             return Ok(());
         }
-        state.free(heap, node, &self.totals);
-        state.history.add(&self.events, EventKind::FreeCompleted, address, 0);
+        let bytes = state.free(heap, node, &self.totals);
+        state.history.add(&self.events, EventKind::FreeCompleted, address, bytes);
         Ok(())
     }
 

@@ -101,13 +101,13 @@ impl Pool {
     }
 
     fn picture(&self, arena: &Arena, heap: usize, segments: &mut Vec<SegmentInfo>) {
-        let state = arena.lock();
+        let mut state = arena.lock();
         let mut open: Option<SegmentInfo> = None;
         for piece in state.heaps[heap].pieces() {
             let block = match piece.state {
                 State::Used => BlockState::Allocated,
                 State::Pending => BlockState::Pending,
-                State::Free | State::HeldFree => BlockState::Free,
+                State::Free | State::Resting | State::HeldFree => BlockState::Free,
                 State::Hole | State::HeldHole | State::Cooling | State::Unused => {
                     segments.extend(open.take());
                     continue;

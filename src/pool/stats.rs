@@ -66,7 +66,8 @@ pub struct StreamStats {
 /// What a pool has.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Stats {
-    /// Bytes. The peak of what several streams hold together is at most 1 MiB a stream too low; all else is exact.
+    /// Bytes. The peaks of what several streams hold together, `reserved` apart, may be up to 1 MiB and a 64th of each
+    /// stream's share too low; all else is exact.
     pub bytes: Bytes,
     /// Bytes of chunks that lie ready and belong to no stream (part of `reserved`).
     pub spare: ByteSize,

@@ -16,8 +16,7 @@ use std::sync::atomic::Ordering;
 /// Up to a fortieth of what was ever in use may be reserved besides before a stream's own free chunks are moved to
 /// where they are needed, although memory is not short.
 const WASTE: u64 = 40;
-/// So many may be moved for each that was made, as a divisor; and for each allocation.
-const SHIFTS_A_CHUNK: u64 = 4;
+/// Each chunk that was made may be moved once in this way, and one more for so many allocations.
 const ALLOCATIONS_A_SHIFT: u64 = 1024;
 
 /// A chunk in nobody's segment.
@@ -35,6 +34,8 @@ pub(super) struct Spare {
 pub(super) enum Lack {
     /// There is no memory; so many bytes are missing.
     Memory(u64),
+    /// Some of the stream's own has come free: look again.
+    Again,
     /// Something failed.
     Failed(Error),
 }
@@ -78,6 +79,10 @@ impl Pool {
         }
         self.create(chunk, missing.len(), hand)?;
         if hand.len() < missing.len() && self.captures() == 0 {
+            // One wait costs less than moving chunks, and spares the others theirs.
+            if self.fold(arena) {
+                return Err(Lack::Again);
+            }
             self.harvest(arena, heap, missing.len(), hand);
         }
         if hand.len() < missing.len() {
@@ -114,7 +119,7 @@ impl Pool {
             (state.allocations, state.bytes.active.peak)
         };
         let used = self.totals.peaks()[2].max(peak);
-        let credit = reserved / chunk / SHIFTS_A_CHUNK + allocations / ALLOCATIONS_A_SHIFT;
+        let credit = reserved / chunk + allocations / ALLOCATIONS_A_SHIFT;
         reserved + wanted * chunk > used + used / WASTE
             && self.shifted.load(Ordering::Relaxed) + wanted <= credit
             && self.captures() == 0

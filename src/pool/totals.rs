@@ -1,11 +1,12 @@
 //! Figures over all streams. Arenas add what changed when it is much, so that they do not meet in one cache line at
 //! each allocation.
 
-use super::stats::Figure;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use super::stats::{Bytes, Figure};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-/// A change of more than this is added at once.
-const MUCH: i64 = 1 << 20;
+/// A change of more than this, and a 64th of what was added before, is added at once.
+const MUCH: u64 = 1 << 20;
+const PART: u64 = 64;
 
 #[derive(Debug, Default)]
 struct Total {
@@ -26,6 +27,8 @@ impl Total {
 #[derive(Debug, Default)]
 pub(super) struct Totals {
     totals: [Total; 3],
+    /// There is more than one arena; one alone knows its sums.
+    several: AtomicBool,
 }
 
 impl Totals {
@@ -39,32 +42,34 @@ impl Totals {
             total.peak.store(total.current.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
+
+    /// From here on, arenas add what they have.
+    pub(super) fn set_several(&self) {
+        self.several.store(true, Ordering::Relaxed);
+    }
 }
 
-/// What one arena has not added yet.
+/// What one arena has added.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Unflushed([i64; 3]);
+pub(super) struct Flushed([u64; 3]);
 
-impl Unflushed {
+impl Flushed {
+    /// Adds what has changed, where it is much.
     #[inline]
-    pub(super) fn add(&mut self, allocated: i64, requested: i64, active: i64, totals: &Totals) {
-        self.0[0] += allocated;
-        self.0[1] += requested;
-        self.0[2] += active;
-        if self.0[0].abs() >= MUCH || self.0[2].abs() >= MUCH {
-            self.flush(totals);
+    pub(super) fn follow(&mut self, bytes: &Bytes, totals: &Totals) {
+        let much = |now: u64, then: u64| now.abs_diff(then) >= MUCH + then / PART;
+        if (much(bytes.allocated.current, self.0[0]) || much(bytes.active.current, self.0[2]))
+            && totals.several.load(Ordering::Relaxed)
+        {
+            self.flush(bytes, totals);
         }
     }
 
-    /// Active bytes that are added the next time.
-    pub(super) const fn owe(&mut self, active: i64) {
-        self.0[2] += active;
-    }
-
     #[cold]
-    fn flush(&mut self, totals: &Totals) {
-        for (total, change) in totals.totals.iter().zip(std::mem::take(&mut self.0)) {
-            total.add(change);
+    fn flush(&mut self, bytes: &Bytes, totals: &Totals) {
+        let now = [bytes.allocated.current, bytes.requested.current, bytes.active.current];
+        for (total, (now, then)) in totals.totals.iter().zip(now.into_iter().zip(&mut self.0)) {
+            total.add(now.wrapping_sub(std::mem::replace(then, now)) as i64);
         }
     }
 }

@@ -12,7 +12,8 @@ use gvmm::units::{ByteSize, DevicePtr};
 use gvmm::vm::Device;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 /// A pool and what stands below it.
 pub struct World {
@@ -115,17 +116,80 @@ pub fn recording(name: &str) -> Recording {
     Recording { ops, blocks: sizes.len(), streams, peak }
 }
 
+/// Keeps streams some operations behind the host: each stands at gates that open when the host has gone on.
+struct Lag {
+    reached: Arc<(Mutex<u64>, Condvar)>,
+    behind: u64,
+}
+
+impl Lag {
+    fn new(behind: u64) -> Self {
+        Self { reached: Arc::default(), behind }
+    }
+
+    fn step(&self, host: &HostDriver, streams: &[Stream], now: u64) {
+        if now.is_multiple_of(256) {
+            for stream in streams {
+                let (reached, opens) = (Arc::clone(&self.reached), now + self.behind);
+                let wait = move || {
+                    let (mutex, change) = &*reached;
+                    let guard = mutex.lock().expect("no thread has failed");
+                    // A host that waits for the streams would wait for ever; after a while the gate gives way.
+                    let waited = change.wait_timeout_while(guard, Duration::from_secs(20), |at| *at < opens);
+                    assert!(!waited.expect("no thread has failed").1.timed_out(), "the host waited");
+                };
+                host.streams().enqueue(*stream, Arc::new(wait)).expect("enqueued");
+            }
+            self.open(now);
+        }
+    }
+
+    fn open(&self, now: u64) {
+        *self.reached.0.lock().expect("no thread has failed") = now;
+        self.reached.1.notify_all();
+    }
+}
+
 impl Recording {
-    /// Runs it once; blocks that it leaves are freed at the end. Streams do not lag.
+    /// Runs it once, the streams `lag` operations behind the host (0: not); blocks that it leaves are freed at the
+    /// end.
     pub fn run(&self, pool: &Pool, streams: &[Stream]) -> Result<(), gvmm::error::Error> {
-        let mut at = vec![DevicePtr::NULL; self.blocks];
+        self.run_each(pool, streams, |_| {})
+    }
+
+    pub fn run_lagging(&self, world: &World, behind: u64) -> Result<(), gvmm::error::Error> {
+        let (lag, mut now) = (Lag::new(behind), 0);
+        let run = self.run_each(&world.pool, &world.streams, |streams| {
+            lag.step(&world.host, streams, now);
+            now += 1;
+        });
+        lag.open(u64::MAX);
+        run
+    }
+
+    fn run_each(
+        &self,
+        pool: &Pool,
+        streams: &[Stream],
+        mut each: impl FnMut(&[Stream]),
+    ) -> Result<(), gvmm::error::Error> {
+        let mut at = vec![(DevicePtr::NULL, 0); self.blocks];
         for op in &self.ops {
             match *op {
-                Op::Alloc { id, bytes, stream } => at[id] = pool.alloc(ByteSize(bytes), streams[stream])?,
-                Op::Free { id, .. } => pool.free(std::mem::take(&mut at[id]))?,
-                Op::Completed { .. } => {}
+                Op::Alloc { id, bytes, stream } => {
+                    at[id] = (pool.alloc(ByteSize(bytes), streams[stream])?, stream);
+                }
+                Op::Free { id, later } => {
+                    let (address, stream) = std::mem::take(&mut at[id]);
+                    if later && streams.len() > 1 {
+                        pool.record_stream(address, streams[(stream + 1) % streams.len()])?;
+                    }
+                    pool.free(address)?;
+                }
+                Op::Completed { .. } => continue,
             }
+            each(streams);
         }
-        at.into_iter().filter(|at| !at.is_null()).try_for_each(|at| pool.free(at))
+        at.into_iter().filter(|(at, _)| !at.is_null()).try_for_each(|(at, _)| pool.free(at))
     }
 }

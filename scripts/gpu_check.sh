@@ -60,15 +60,18 @@ run() {
 # One number of a report, which has a key a line.
 value() { sed -n "s/^ *\"$1\": \([^,]*\),*\$/\1/p" "$2"; }
 
-# steps PROGRAM RECORDING THRESHOLD [OPTION...]: runs a recording with a graph as the command buffer, and adds a row.
+# steps PROGRAM RECORDING HOW [OPTION...]: runs a recording with a graph as the command buffer, and adds a row. HOW is
+# a threshold, or a plan as plan:auto.
 steps() {
-    local program=$1 recording=$2 threshold=$3 name
+    local program=$1 recording=$2 how=$3 name option
     shift 3
-    name=steps_${recording}_$threshold$(printf '%s' "$@")
-    run "$name" "$program" steps "tests/data/steps/$recording.csv.gz" --driver cuda --threshold "$threshold" --json "$@"
-    local log="$logs/$name.log" row="| $recording $* | $threshold"
-    for key in map unmap set_access copy_launches copied_slots mismatches host_us_median driver_us_median gpu_us_median \
-               graph_host_us_median graph_gpu_us_median; do
+    name=steps_${recording}_${how/:/_}$(printf '%s' "$@")
+    case $how in plan:*) option=--plan ;; *) option=--threshold ;; esac
+    GVMM_SHADOW_BUDGET=8G run "$name" "$program" steps "tests/data/steps/$recording.csv.gz" --driver cuda --json \
+        $option "${how#plan:}" "$@"
+    local log="$logs/$name.log" row="| $recording $* | $how"
+    for key in map unmap set_access copy_launches copied_slots patches mismatches host_us_median driver_us_median gpu_us_median \
+               predicted_host_us predicted_gpu_us graph_host_us_median graph_gpu_us_median; do
         row+=" | $(value "$key" "$log" | tail -1 | awk '{ printf "%.1f", $1 }')"
     done
     step_rows+=("$row |")
@@ -89,7 +92,7 @@ replay() {
 }
 replay_rows=()
 
-# compare NAME PROGRAM RECORDING... [--peers N]: all strategies side by side; with room to copy every slot.
+# compare NAME PROGRAM RECORDING... [OPTION...]: all strategies side by side; with room to copy every slot.
 compare() {
     local name=$1 program=$2 arguments=()
     shift 2
@@ -97,7 +100,7 @@ compare() {
         case $word in llama_*) word=tests/data/steps/$word.csv.gz ;; esac
         arguments+=("$word")
     done
-    LIMIT=480 run "$name" env GVMM_SHADOW_BUDGET=8G "$program" bench steps --driver cuda --save "$logs/$name.json" "${arguments[@]}"
+    LIMIT=480 TAIL=400 run "$name" env GVMM_SHADOW_BUDGET=8G "$program" bench steps --driver cuda --save "$logs/$name.json" "${arguments[@]}"
 }
 
 chmod +x "$folder"/* 2>/dev/null
@@ -105,6 +108,8 @@ for program in "$folder"/*; do
     [ -x "$program" ] && [ -f "$program" ] || continue
     name=$(basename "$program")
     case $name in
+        libgvmm*) # The example in Python, where there is a PyTorch.
+            if python3 -c 'import torch' 2>/dev/null; then run torch_graph python3 c_examples/torch_graph.py "$program"; fi ;;
         lib*) ;;
         test_cuda_faults|test_hip_on_cuda)
             run "$name" "$program" --nocapture --test-threads 1 on_the_gpu ;;
@@ -120,11 +125,13 @@ for program in "$folder"/*; do
                   replay "$program" $recording --budget 1.02 --lag 2000 --canary
                   replay "$program" $recording --budget 1.01 --chunk 2M
               done
-              compare bench_steps "$program" llama_donate llama_donate_all llama_nodonate
+              compare bench_steps "$program" llama_donate llama_donate_all llama_nodonate --loads all
               for recording in llama_donate llama_donate_all llama_nodonate; do
                   for threshold in off 4096 65536 auto; do steps "$program" $recording $threshold; done
                   steps "$program" $recording auto --copies graph
                   steps "$program" $recording auto --joint off
+                  for plan in auto patch; do steps "$program" $recording plan:$plan; done
+                  steps "$program" $recording plan:auto --copies graph
               done
               if [ "$(nvidia-smi -L 2>/dev/null | wc -l)" -gt 1 ]; then
                   for threshold in off 65536 auto; do steps "$program" llama_donate $threshold --peers 1; done
@@ -154,8 +161,8 @@ fi
 printf '%s\n' "${rows[@]}"
 if [ ${#step_rows[@]} -gt 0 ]; then
     echo
-    echo "| recording | threshold | map | unmap | set access | copies | slots copied | wrong | begin and end: host µs | of that in driver calls | GPU µs | the graph alone: host µs | GPU µs |"
-    echo "|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+    echo "| recording | threshold or plan | map | unmap | set access | copies | slots copied | patched | wrong | begin to end: host µs | of that in driver calls | GPU µs | predicted: host µs | GPU µs | the graph alone: host µs | GPU µs |"
+    echo "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
     printf '%s\n' "${step_rows[@]}"
 fi
 if [ ${#replay_rows[@]} -gt 0 ]; then

@@ -4,11 +4,14 @@ mod cuda_common;
 
 use cuda_common::fake::Fake;
 use cuda_common::{contexts, copies, memory, timelines};
+use gvmm::driver::cuda::CudaDriver;
+use gvmm::driver::testing::conformance::{self, Outcome};
 use gvmm::driver::{Access, AccessMode, Capabilities, CreateOptions, Driver, Ordinal, Stream};
 use gvmm::error::{Error, Kind};
 use gvmm::units::{ByteSize, Granularity};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 /// What timelines of events cannot do.
 const EVENTS: (&[&str], &str) = (
@@ -33,6 +36,20 @@ fn the_driver_conforms() {
     assert!(info.capabilities.has(Capabilities::JOINT_COPIES.with(Capabilities::VIRTUAL_MEMORY)));
     assert_eq!(info.bandwidth, 2 * 3_201_000_000 * 768);
     cuda_common::conforms(driver, (&[], ""));
+    fake.clean();
+}
+
+/// Blocks for RDMA have a fault with several mappings; they are made where somebody switches the care off.
+#[test]
+fn blocks_for_rdma_are_asked_for_by_hand_and_have_their_fault() {
+    let fake = Fake::build("rdma", &[]).set("FAKE_CUDA_DEVICES", 1);
+    let driver = CudaDriver::with_quirks(Some(&fake.path), &[("cuda-rdma-aliases", false)]).expect("opens");
+    let driver: Arc<dyn Driver> = Arc::new(driver);
+    let name = "a block whose first view is gone is mapped again after its access changed";
+    let check = conformance::checks().into_iter().find(|check| check.name == name).expect("a check");
+    let Outcome::Failed(mismatch) = check.run(&driver, Ordinal(0)) else { panic!("the fault is not there") };
+    assert!(mismatch.seen.contains("CUDA_ERROR_UNKNOWN (999)"), "{mismatch}");
+    drop(driver);
     fake.clean();
 }
 

@@ -232,3 +232,10 @@ fn many_small_copies_are_one_launch() {
     let stdout = run_commands_of("c_examples/shadow_copy.c");
     assert_eq!(stdout.trim(), "200 slices: 1 launch in, 1 out, 0 wrong");
 }
+
+#[test]
+fn a_graph_of_somebody_elses_has_two_copy_launches_a_step() {
+    let stdout = run_commands_of("c_examples/captured_graph.c");
+    let expected = "64 inputs and 32 results a step: 20 copy launches in 10 steps, 0 words were wrong";
+    assert_eq!(stdout.trim(), expected);
+}

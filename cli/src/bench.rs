@@ -10,6 +10,7 @@ mod fit;
 mod grant;
 mod header;
 mod least_squares;
+mod loads;
 mod on_gpu;
 mod options;
 mod peers;

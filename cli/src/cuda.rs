@@ -9,5 +9,5 @@ mod patch;
 
 pub(crate) use clock::{BatchList, Clock};
 pub(crate) use executor::{Executor, run};
-pub(crate) use gpu::{Gpu, NONE, Work};
+pub(crate) use gpu::{Gpu, NONE, Work, can_patch};
 pub(crate) use patch::{Bench as GraphBench, Both};

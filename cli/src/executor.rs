@@ -1,26 +1,29 @@
 //! A small executor that runs a recording, step after step, and checks that all data is where it should be.
 #![allow(unsafe_code, reason = "the command buffer touches device memory by address")]
 
-use crate::copies::Copies;
 use crate::failure::{Context, Failure};
 use crate::pattern::{Memory, Seed};
 use crate::pool::{Pool, StepBuffers};
+use crate::service::{Service, Serving, Told};
 use crate::stream::{CommandBuffer, CommandStream};
 use crate::trace::Trace;
-use gvmm::driver::{Access, HostFunction};
+use gvmm::driver::HostFunction;
 use gvmm::error::{Error, Result};
-use gvmm::rebind::{Binding, BindingInfo, Direction, Options, Outcome, Slot, StepReport, Threshold};
+use gvmm::rebind::{BindingInfo, Commands, Direction, Outcome, Slot, StepReport};
 use gvmm::units::{ByteSize, DevicePtr};
 use gvmm::vm::Device;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// What begin and end of one step did, and how long they took.
 pub(crate) struct StepCost {
     pub(crate) begun: StepReport,
     pub(crate) ended: StepReport,
+    /// With what lies between: patching the command buffer, and how much longer the launch of a patched one takes.
     pub(crate) time: Duration,
+    /// Commands that were patched.
+    pub(crate) patched: u64,
     /// None on the host driver.
     pub(crate) gpu: Option<GpuTime>,
 }
@@ -41,6 +44,9 @@ pub(crate) struct Measured {
     pub(crate) info: BindingInfo,
     pub(crate) steps: Vec<StepCost>,
     pub(crate) tally: Tally,
+    pub(crate) told: Told,
+    /// The first step that counts, from 0.
+    pub(crate) first_counted: usize,
 }
 
 /// How many slots' data was right.
@@ -67,16 +73,14 @@ impl Tally {
     }
 }
 
-/// Runs all steps of `trace` on `device`; `access` goes into every access list. `progress` hears each step's end.
+/// Runs all steps of `trace` on `device`. `progress` hears each step's end.
 pub(crate) fn run(
     device: &Arc<Device>,
     trace: &Trace,
-    threshold: Threshold,
-    access: &[Access],
-    copies: Copies,
+    serving: &Serving,
     progress: impl Fn(),
 ) -> std::result::Result<Measured, Failure> {
-    run_all(Executor::new(device, trace, threshold, access)?.with(copies), trace, progress)
+    run_all(Executor::new(device, trace, serving)?, trace, progress)
 }
 
 /// What runs a recording's steps, one after the other.
@@ -116,6 +120,8 @@ pub(crate) fn in_step(trace: &Trace, step: usize, mut error: Error) -> Failure {
 /// What the functions of the command buffer and the executor share.
 struct Shared {
     step: AtomicUsize,
+    /// For each slot the address that its function uses. What is recorded reads it here, so that it can be patched.
+    addresses: Vec<AtomicU64>,
     /// For each slot by which slot's seed its input is filled: its own, or that of the first with the same buffer.
     filler: Vec<AtomicUsize>,
     /// For each slot whether its function saw this step's data.
@@ -125,8 +131,7 @@ struct Shared {
 /// The fields' order is the order in which they go: streams outlive bindings, and memory outlives streams.
 pub(crate) struct Executor<'a> {
     trace: &'a Trace,
-    binding: Binding,
-    copies: Copies,
+    service: Service,
     commands: Option<CommandBuffer>,
     stream: CommandStream,
     pool: Pool,
@@ -139,32 +144,27 @@ impl<'a> Executor<'a> {
     pub(crate) fn new(
         device: &Arc<Device>,
         trace: &'a Trace,
-        threshold: Threshold,
-        access: &[Access],
+        serving: &Serving,
     ) -> std::result::Result<Self, Failure> {
-        let options = Options { threshold, free: None, access: access.to_vec() };
-        let binding = Binding::new(device, slots(trace), options).during("binding")?;
+        // A function is a command, and each has one slot.
+        let mut commands = Commands::default();
+        (0..trace.slots.len() as u32).for_each(|slot| commands.push([slot]));
         let shared = Shared {
             step: AtomicUsize::new(0),
+            addresses: trace.slots.iter().map(|_| AtomicU64::new(0)).collect(),
             filler: trace.slots.iter().map(|_| AtomicUsize::new(0)).collect(),
             saw: trace.slots.iter().map(|_| AtomicBool::new(false)).collect(),
         };
         Ok(Self {
             trace,
-            binding,
-            copies: Copies::default(),
+            service: Service::new(device, trace, serving, Some(commands))?,
             commands: None,
             stream: CommandStream::new(device).during("stream")?,
-            pool: Pool::new(device, access),
+            pool: Pool::new(device, &serving.access),
             shared: Arc::new(shared),
             generation: 0,
             tally: Tally::default(),
         })
-    }
-
-    /// The same, with the steps' copies made there.
-    pub(crate) fn with(self, copies: Copies) -> Self {
-        Self { copies, ..self }
     }
 
     fn fill_inputs(&self, step: usize, buffers: &StepBuffers) {
@@ -179,7 +179,7 @@ impl<'a> Executor<'a> {
     /// Begins until the step starts, and records whenever the binding asks for that.
     fn begin(&mut self, buffers: &StepBuffers) -> Result<StepReport> {
         loop {
-            match self.binding.begin(self.stream.id(), buffers, self.generation)? {
+            match self.service.binding.begin(self.stream.id(), buffers, self.generation)? {
                 (Outcome::Started, report) => return Ok(report),
                 (Outcome::RecordAgain, _) => self.record()?,
             }
@@ -189,21 +189,36 @@ impl<'a> Executor<'a> {
     /// Records the command buffer with the binding's addresses: a function for each slot.
     fn record(&mut self) -> Result<()> {
         let mut addresses = vec![DevicePtr::NULL; self.trace.slots.len()];
-        self.generation = self.binding.addresses(&mut addresses)?;
-        let functions = addresses.iter().enumerate().map(|(slot, &address)| self.function(slot, address));
+        self.generation = self.service.binding.addresses(&mut addresses)?;
+        for (place, address) in self.shared.addresses.iter().zip(&addresses) {
+            place.store(address.get(), Ordering::Release);
+        }
+        let functions = (0..addresses.len()).map(|slot| self.function(slot));
         let enqueue = |_| self.stream.enqueue(functions);
-        self.commands = Some(self.copies.capture(&self.binding, self.generation, &self.stream, enqueue)?);
+        let (binding, copies) = (&self.service.binding, self.service.serving().copies);
+        self.commands = Some(copies.capture(binding, self.generation, &self.stream, enqueue)?);
         Ok(())
     }
 
-    /// Looks at the slot's input and writes its output, both at the baked address.
-    fn function(&self, slot: usize, address: DevicePtr) -> HostFunction {
+    /// Changes addresses in the command buffer, which nothing launches at the moment; says of how many commands.
+    fn patch(&self) -> Result<u64> {
+        let patches = self.service.binding.patches()?;
+        for patch in &patches {
+            self.shared.addresses[patch.command as usize].store(patch.address.get(), Ordering::Release);
+        }
+        self.service.simulate_patches(patches.len() as u64);
+        Ok(patches.len() as u64)
+    }
+
+    /// Looks at the slot's input and writes its output, both at the recorded address.
+    fn function(&self, slot: usize) -> HostFunction {
         let (is_in, is_out) = (self.trace.slots[slot].is_in, self.trace.slots[slot].is_out);
-        let shared = Arc::clone(&self.shared);
-        // SAFETY: it runs between begin and end only, when the binding serves the slot at this address, and nobody
-        // else touches it: the executor waits for the stream before it looks.
-        let memory = unsafe { Memory::new(address, ByteSize(self.trace.slots[slot].bytes)) };
+        let (shared, bytes) = (Arc::clone(&self.shared), ByteSize(self.trace.slots[slot].bytes));
         Arc::new(move || {
+            let address = DevicePtr(shared.addresses[slot].load(Ordering::Acquire));
+            // SAFETY: it runs between begin and end only, when the binding serves the slot at this address, and nobody
+            // else touches it: the executor waits for the stream before it looks.
+            let memory = unsafe { Memory::new(address, bytes) };
             let step = shared.step.load(Ordering::Acquire);
             let input = Seed::of_input(step, shared.filler[slot].load(Ordering::Acquire));
             shared.saw[slot].store(!is_in || memory.matches(input), Ordering::Release);
@@ -234,22 +249,23 @@ impl Run for Executor<'_> {
         self.fill_inputs(step, &buffers);
         let started = Instant::now();
         let begun = self.begin(&buffers)?;
+        let patched = if begun.patched_commands > 0 { self.patch()? } else { 0 };
         let mut time = started.elapsed();
         if let Err(error) = self.launch() {
-            self.binding.abort()?;
+            self.service.binding.abort()?;
             return Err(error);
         }
         let launched = Instant::now();
-        let ended = self.binding.end()?;
+        let ended = self.service.binding.end()?;
         time += launched.elapsed();
         self.stream.synchronize()?;
         self.check(step, &buffers);
-        Ok(StepCost { begun, ended, time, gpu: None })
+        self.service.follow(&begun)?;
+        Ok(StepCost { begun, ended, time, patched, gpu: None })
     }
 
     fn finish(self: Box<Self>, steps: Vec<StepCost>) -> Result<Measured> {
-        let info = self.binding.info()?;
-        Ok(Measured { info, steps, tally: self.tally })
+        self.service.finish(steps, self.tally)
     }
 }
 
@@ -268,6 +284,7 @@ mod tests {
     use super::*;
     use crate::setup::{CostChoice, Joint, open_device};
     use gvmm::driver::DriverKind;
+    use gvmm::rebind::Threshold;
 
     fn slot(name: &str, is_in: bool, is_out: bool) -> crate::trace::Slot {
         crate::trace::Slot { name: name.into(), bytes: 100_000, is_in, is_out }
@@ -280,7 +297,8 @@ mod tests {
         let device =
             open_device(Some(DriverKind::HOST), CostChoice::None, 0, Joint::On).expect("the host driver");
         for threshold in [Threshold::OFF, Threshold(1 << 20)] {
-            let mut executor = Executor::new(&device, &trace, threshold, &[]).expect("an executor");
+            let serving = Serving::by_threshold(threshold, &[]);
+            let mut executor = Executor::new(&device, &trace, &serving).expect("an executor");
             for step in 0..2 {
                 executor.run_step(step).expect("a step");
             }

@@ -12,6 +12,7 @@ mod pool;
 mod replay;
 mod report;
 mod selftest;
+mod service;
 mod setup;
 mod stream;
 mod trace;
@@ -49,8 +50,8 @@ enum Command {
 ///
 /// Each slot gets an address that stays. Every step's data is written to the recorded buffers, a command buffer
 /// that was recorded once is launched, and what it saw and wrote is checked. Reported are the binding's own driver
-/// calls: those of its set-up, and means over the steps from the fifth on; the time is the median of begin and end
-/// together. On an NVIDIA GPU the command buffer is a graph of kernels, and the time that begin and end add on the
+/// calls: those of its set-up, and means over the steps from the fifth on, with the planner from the seventh; the time is
+/// the median of begin and end together, and of patching the command buffer. On an NVIDIA GPU the command buffer is a graph of kernels, and the time that begin and end add on the
 /// GPU is reported beside that of the graph alone.
 ///
 /// Exits with 0 when all data was right, with 1 when any was not, with 2 on bad input or when a call fails.
@@ -78,6 +79,19 @@ struct Steps {
     /// host
     #[arg(long, value_enum, default_value_t = setup::Joint::On)]
     joint: setup::Joint,
+
+    /// Who decides how each slot is served [default: threshold; with GVMM_PLAN=auto and no --threshold, auto]
+    #[arg(long, value_enum)]
+    plan: Option<service::PlanChoice>,
+
+    /// What everything costs, as written by `gvmm bench profile --save` [default: the variable GVMM_PROFILE, else built
+    /// in]
+    #[arg(long, value_name = "FILE")]
+    profile: Option<String>,
+
+    /// Says for each slot how it is served, what that costs, and the next best
+    #[arg(long)]
+    explain: bool,
 
     /// Who makes the copies of a step
     #[arg(long, value_enum, default_value_t = copies::Copies::Step)]
@@ -178,18 +192,26 @@ fn steps(options: &Steps) -> Result<ExitCode, Failure> {
     let peers = setup::peers(options.costs.as_deref(), options.peers);
     let device = setup::open_device(options.driver.kind(), costs, peers, options.joint)?;
     let bar = progress_bar("step", trace.steps.len() as u64, options.json);
-    let threshold = options.threshold.unwrap_or(Threshold::DEFAULT);
-    let access = setup::access_list(peers);
+    let serving = service::Serving {
+        plan: service::Serving::choice(options.plan, options.threshold),
+        threshold: options.threshold.unwrap_or(Threshold::DEFAULT),
+        profile: options.profile.as_deref().map(|path| setup::profile(path, &device)).transpose()?,
+        copies: options.copies,
+        access: setup::access_list(peers),
+    };
     let measured = if device.driver().kind() == DriverKind::CUDA {
-        cuda::run(&device, &trace, threshold, &access, options.copies, || bar.inc(1))?
+        cuda::run(&device, &trace, &serving, || bar.inc(1))?
     } else {
-        executor::run(&device, &trace, threshold, &access, options.copies, || bar.inc(1))?
+        executor::run(&device, &trace, &serving, || bar.inc(1))?
     };
     bar.finish_and_clear();
     if let Some(first) = &measured.tally.first_mismatch {
         eprintln!("gvmm: {} slots were wrong, the first in {first}", measured.tally.mismatches);
     }
-    let report = Report::new(&trace, device.driver().kind().name(), device.info(), &measured);
+    let mut report = Report::new(&trace, device.driver().kind().name(), device.info(), &measured);
+    if options.explain {
+        report = report.explaining(&trace, &measured.told.explained);
+    }
     print(options.json, &report, Report::table)?;
     Ok(if report.mismatches == 0 { ExitCode::SUCCESS } else { ExitCode::from(MISMATCH) })
 }

@@ -4,11 +4,13 @@ use crate::executor::{GpuTime, Measured, StepCost};
 use crate::trace::Trace;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use gvmm::driver::DeviceInfo;
-use gvmm::rebind::{StepReport, Threshold};
+use gvmm::rebind::profile::Picos;
+use gvmm::rebind::{Action, Explanation, StepReport, Threshold};
 use serde::Serialize;
 use std::time::Duration;
 
-/// Means and medians are taken from this step on, the fifth: by then everything has settled.
+/// Means and medians are taken from this step on, the fifth: by then everything has settled. Where steps are watched
+/// for a plan, from the first on after its layout.
 pub(crate) const FIRST_COUNTED_STEP: usize = 4;
 
 /// The keys and their order are those of the JSON.
@@ -21,27 +23,53 @@ pub(crate) struct Report {
     /// None is off.
     pub(crate) threshold_bytes: Option<u64>,
     pub(crate) plan: Plan,
+    /// 16 hexadecimal digits; None where no planner is asked.
+    pub(crate) plan_digest: Option<String>,
+    /// What a step is said to cost, host and GPU together; None where copies are made one by one.
+    pub(crate) predicted_us: Option<f64>,
+    pub(crate) predicted_host_us: Option<f64>,
+    pub(crate) predicted_gpu_us: Option<f64>,
     pub(crate) setup: Setup,
     pub(crate) per_step: PerStep,
+    /// How often the plan was made anew.
+    pub(crate) replans: u64,
     pub(crate) verified_slots: u64,
     pub(crate) mismatches: u64,
     /// Of begin and end together.
     pub(crate) us_per_step_median: f64,
+    /// The same: what begin, patches and end take on the host.
+    pub(crate) host_us_median: f64,
+    /// What they add on the GPU; None on the host driver.
+    pub(crate) gpu_us_median: Option<f64>,
     #[serde(flatten)]
     pub(crate) gpu: Option<GpuReport>,
     /// "none" or "simulated: NAME".
     pub(crate) costs: String,
+    /// For each slot why it is served as it is, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    explained: Option<Vec<Explained>>,
+}
+
+/// Why a slot is served as it is.
+#[derive(Serialize, Debug)]
+struct Explained {
+    slot: String,
+    bytes: u64,
+    /// In how many of the watched steps it moved.
+    moved: u32,
+    action: &'static str,
+    /// What a step would cost less without the slot.
+    cost_us: f64,
+    /// The next best action, and what a step would cost more with it than without the slot.
+    next: Option<&'static str>,
+    next_us: Option<f64>,
 }
 
 /// Medians over the counted steps on a GPU.
 #[derive(Serialize, Debug)]
 pub(crate) struct GpuReport {
-    /// What begin and end take on the host.
-    host_us_median: f64,
-    /// Of that, what the driver's calls take.
+    /// Of what begin and end take on the host, what the driver's calls take.
     driver_us_median: f64,
-    /// What begin and end add on the GPU.
-    gpu_us_median: f64,
     /// The command buffer alone: its launch on the host, and its run on the GPU.
     graph_host_us_median: f64,
     graph_gpu_us_median: f64,
@@ -50,10 +78,10 @@ pub(crate) struct GpuReport {
 /// How many slots are served which way.
 #[derive(Serialize, Debug)]
 pub(crate) struct Plan {
-    pub(crate) copy: u64,
-    pub(crate) map: u64,
-    #[serde(skip_serializing_if = "is_zero")]
     pub(crate) bake: u64,
+    pub(crate) map: u64,
+    pub(crate) copy: u64,
+    pub(crate) patch: u64,
 }
 
 /// The binding's driver calls up to and including the begin of its first step.
@@ -76,17 +104,17 @@ pub(crate) struct PerStep {
     pub(crate) copy_launches: f64,
     pub(crate) copied_slots: f64,
     pub(crate) copied_bytes: f64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn is_zero(n: &u64) -> bool {
-    *n == 0
+    /// Commands.
+    pub(crate) patches: f64,
 }
 
 impl Report {
     pub(crate) fn new(trace: &Trace, driver: &'static str, device: &DeviceInfo, measured: &Measured) -> Self {
         let info = &measured.info;
-        let counted = measured.steps.get(FIRST_COUNTED_STEP..).unwrap_or(&measured.steps);
+        let counted = measured.steps.get(measured.first_counted..).filter(|counted| !counted.is_empty());
+        let counted = counted.unwrap_or(&measured.steps);
+        let (gpu, predicted) = (GpuReport::of(counted), measured.told.predicted);
+        let us_per_step_median = median_us(counted.iter().map(|step| step.time));
         let calls = info.setup;
         Self {
             trace: trace.name.clone(),
@@ -94,7 +122,11 @@ impl Report {
             steps: trace.steps.len(),
             slots: info.slots,
             threshold_bytes: (info.threshold != Threshold::OFF).then_some(info.threshold.0),
-            plan: Plan { copy: info.copied, map: info.mapped, bake: info.baked },
+            plan: Plan { bake: info.baked, map: info.mapped, copy: info.copied, patch: info.patched },
+            plan_digest: measured.told.digest.map(|digest| format!("{digest:016x}")),
+            predicted_us: predicted.map(|cost| us(cost.host.plus(cost.gpu))),
+            predicted_host_us: predicted.map(|cost| us(cost.host)),
+            predicted_gpu_us: predicted.map(|cost| us(cost.gpu)),
             setup: Setup {
                 reserve: calls.reserve,
                 create: calls.create,
@@ -104,15 +136,33 @@ impl Report {
                 release: calls.release,
             },
             per_step: PerStep::mean(counted),
+            replans: measured.told.replans,
             verified_slots: measured.tally.verified_slots,
             mismatches: measured.tally.mismatches,
-            gpu: GpuReport::of(counted),
-            us_per_step_median: median_us(counted.iter().map(|step| step.time)),
+            us_per_step_median,
+            host_us_median: us_per_step_median,
+            gpu_us_median: gpu.as_ref().map(|(_, added)| *added),
+            gpu: gpu.map(|(gpu, _)| gpu),
             costs: match &device.simulated_costs {
                 Some(name) => format!("simulated: {name}"),
                 None => "none".into(),
             },
+            explained: None,
         }
+    }
+
+    /// The same, with why each slot is served as it is.
+    pub(crate) fn explaining(self, trace: &Trace, told: &[Explanation]) -> Self {
+        let explain = |(slot, told): (&crate::trace::Slot, &Explanation)| Explained {
+            slot: slot.name.clone(),
+            bytes: slot.bytes,
+            moved: told.moved,
+            action: name(told.action),
+            cost_us: us(told.cost),
+            next: told.next.map(|(action, _)| name(action)),
+            next_us: told.next.map(|(_, cost)| us(cost)),
+        };
+        Self { explained: Some(trace.slots.iter().zip(told).map(explain).collect()), ..self }
     }
 
     /// The table for people.
@@ -122,7 +172,8 @@ impl Report {
         for (name, value) in self.rows() {
             table.add_row([Cell::new(name), Cell::new(value).set_alignment(CellAlignment::Right)]);
         }
-        table.to_string()
+        let explained = self.explained.as_ref().map(|slots| format!("\n{}", reasons(slots)));
+        table.to_string() + &explained.unwrap_or_default()
     }
 
     fn rows(&self) -> Vec<(&'static str, String)> {
@@ -135,8 +186,8 @@ impl Report {
             ("slots", self.slots.to_string()),
             ("threshold", threshold),
             (
-                "slots copied / mapped / baked",
-                format!("{} / {} / {}", self.plan.copy, self.plan.map, self.plan.bake),
+                "slots copied / mapped / baked / patched",
+                format!("{} / {} / {} / {}", self.plan.copy, self.plan.map, self.plan.bake, self.plan.patch),
             ),
             (
                 "set-up: reserve / create / map",
@@ -157,6 +208,7 @@ impl Report {
                     per_step.copy_launches, per_step.copied_slots, per_step.copied_bytes
                 ),
             ),
+            ("a step: commands patched", format!("{:.1}", per_step.patches)),
             ("a step: begin and end, median", format!("{:.1} µs", self.us_per_step_median)),
             ("costs", self.costs.clone()),
             ("slots verified, over all steps", self.verified_slots.to_string()),
@@ -166,29 +218,68 @@ impl Report {
             let both = |host: f64, gpu: f64| format!("{host:.1} / {gpu:.1} µs");
             let graph = both(gpu.graph_host_us_median, gpu.graph_gpu_us_median);
             rows.push(("the graph alone, median: host / GPU", graph));
-            let added = both(gpu.host_us_median, gpu.gpu_us_median);
+            let added = both(self.host_us_median, self.gpu_us_median.unwrap_or_default());
             rows.push(("begin and end add, median: host / GPU", added));
             rows.push(("... of that in driver calls", format!("{:.1} µs", gpu.driver_us_median)));
+        }
+        if let (Some(host), Some(gpu)) = (self.predicted_host_us, self.predicted_gpu_us) {
+            rows.push(("... as predicted: host / GPU", format!("{host:.1} / {gpu:.1} µs")));
+        }
+        if let Some(digest) = &self.plan_digest {
+            rows.push(("plan's digest / made anew", format!("{digest} / {}", self.replans)));
         }
         rows
     }
 }
 
+/// The slots for people.
+fn reasons(slots: &[Explained]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN);
+    table.set_header(["slot", "bytes", "moved", "action", "its cost, µs", "next best", "its cost, µs"]);
+    for slot in slots {
+        table.add_row([
+            slot.slot.clone(),
+            slot.bytes.to_string(),
+            slot.moved.to_string(),
+            slot.action.into(),
+            format!("{:.3}", slot.cost_us),
+            slot.next.unwrap_or("–").into(),
+            slot.next_us.map_or_else(|| "–".into(), |us| format!("{us:.3}")),
+        ]);
+    }
+    table
+}
+
+fn us(time: Picos) -> f64 {
+    time.0 as f64 / 1e6
+}
+
+fn name(action: Action) -> &'static str {
+    match action {
+        Action::BAKE => "bake",
+        Action::MAP => "map",
+        Action::COPY => "copy",
+        Action::PATCH => "patch",
+        _ => "unknown",
+    }
+}
+
 impl GpuReport {
-    /// None without a GPU.
-    fn of(steps: &[StepCost]) -> Option<Self> {
+    /// With what begin and end add on the GPU; None without one.
+    fn of(steps: &[StepCost]) -> Option<(Self, f64)> {
         let gpu: Vec<GpuTime> = steps.iter().filter_map(|step| step.gpu).collect();
         if gpu.is_empty() {
             return None;
         }
         let graph_gpu_us_median = median(gpu.iter().map(|time| time.graph_us));
-        Some(Self {
-            host_us_median: median_us(steps.iter().map(|step| step.time)),
+        let added = median(gpu.iter().map(|time| time.whole_us)) - graph_gpu_us_median;
+        let report = Self {
             driver_us_median: median_us(steps.iter().map(|s| s.begun.driver_time + s.ended.driver_time)),
-            gpu_us_median: median(gpu.iter().map(|time| time.whole_us)) - graph_gpu_us_median,
             graph_host_us_median: median_us(gpu.iter().map(|time| time.graph_host)),
             graph_gpu_us_median,
-        })
+        };
+        Some((report, added))
     }
 }
 
@@ -205,6 +296,7 @@ impl PerStep {
             copy_launches: mean(|report| report.calls.copy_launches),
             copied_slots: mean(|report| report.copied_slots),
             copied_bytes: mean(|report| report.copied_bytes),
+            patches: steps.iter().map(|step| step.patched).sum::<u64>() as f64 / count,
         }
     }
 }
@@ -232,13 +324,13 @@ mod tests {
         let mut begun = StepReport { copied_bytes, ..StepReport::default() };
         begun.calls.map = map;
         let ended = StepReport { copied_bytes, ..StepReport::default() };
-        StepCost { begun, ended, time: Duration::from_micros(map), gpu: None }
+        StepCost { begun, ended, time: Duration::from_micros(map), patched: map, gpu: None }
     }
 
     #[test]
     fn means_add_begin_and_end() {
         let mean = PerStep::mean(&[step(1, 10), step(4, 20)]);
-        assert_eq!(mean, PerStep { map: 2.5, copied_bytes: 30.0, ..PerStep::default() });
+        assert_eq!(mean, PerStep { map: 2.5, copied_bytes: 30.0, patches: 2.5, ..PerStep::default() });
         assert_eq!(PerStep::mean(&[]), PerStep::default());
     }
 

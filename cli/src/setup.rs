@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use gvmm::config::{self, Config};
 use gvmm::driver::host::{Costs, HostDriver};
 use gvmm::driver::{self, Access, AccessMode, Capabilities, Driver, DriverKind, Ordinal};
+use gvmm::rebind::profile::{Profile, Subject};
 use gvmm::vm::Device;
 use std::sync::Arc;
 
@@ -112,6 +113,17 @@ pub(crate) fn open_driver(
             Ok(Arc::new(HostDriver::new(config.host, Some(*costs)).during("driver")?))
         }
     }
+}
+
+/// The profile of `device` in a file.
+pub(crate) fn profile(path: &str, device: &Device) -> Result<Profile, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
+    let read = text.and_then(|text| {
+        let profile = Profile::parse(&text)?;
+        let (driver, name) = (device.driver().kind(), device.info().name.as_str());
+        profile.check(&Subject { device: name, driver, driver_version: None }).map(|()| profile)
+    });
+    read.map_err(|fault| Failure::new(format!("{path}: {fault}")))
 }
 
 /// The access list: the device itself and `peers` further ones.

@@ -76,9 +76,10 @@ static Ctx *current(void) { return depth ? stack[depth - 1] : NULL; }
 #define UNSAFE_IN_CAPTURE() do { if (global_captures && mode != 2) return breach(CAPTURE_UNSUPPORTED, __func__); } while (0)
 
 /* Memory. */
-typedef struct Block { U handle, size; int device, fd, exportable, refs, maps; } Block;
+/* A block for RDMA is `spoilt` once it lost its first mapping while it had others, and `stuck` once their access changed. */
+typedef struct Block { U handle, size; int device, fd, exportable, refs, maps, rdma, spoilt, stuck; } Block;
 typedef struct Range { U at, size; } Range;
-typedef struct Map { U at, size; int block; uint8_t access[MAX]; } Map;
+typedef struct Map { U at, size; int block, first; uint8_t access[MAX]; } Map;
 typedef struct Plain { U at, size; int device; } Plain; /* device -1: pinned host memory */
 static Block blocks[LIST];
 static Range ranges[LIST];
@@ -567,7 +568,7 @@ API R cuMemCreate(U *handle, size_t size, const Prop *p, U flags) {
         int fd = memfd_create("fake-cuda-block", MFD_CLOEXEC);
         if (fd < 0 || ftruncate(fd, size)) status = 304;
         EACH(blocks, i) if (!status && !blocks[i].size) {
-            blocks[i] = (Block){new_handle(), size, p->id, fd, p->handle_types & 1, 1, 0};
+            blocks[i] = (Block){new_handle(), size, p->id, fd, p->handle_types & 1, 1, 0, p->rdma, 0, 0};
             used[p->id] += size;
             *handle = blocks[i].handle;
             break;
@@ -597,8 +598,9 @@ API R cuMemMap(U at, size_t size, size_t offset, U handle, U flags) {
     if (!status && at % GRANULE) { status = INVALID; why = "map: misaligned"; }
     /* A probe of a handle from outside maps the wrong size on purpose: refused, and no breach. */
     if (!status && blocks[b].size != size) { pthread_mutex_unlock(&big); return size < blocks[b].size ? NOT_SUPPORTED : INVALID; }
+    if (!status && blocks[b].stuck) { pthread_mutex_unlock(&big); return 999; }
     if (!status) EACH(maps, i) if (!maps[i].size) {
-        maps[i] = (Map){.at = at, .size = size, .block = b};
+        maps[i] = (Map){.at = at, .size = size, .block = b, .first = !blocks[b].maps};
         blocks[b].maps++;
         if (mmap((void *)at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, blocks[b].fd, 0) == MAP_FAILED) abort();
         break;
@@ -617,7 +619,10 @@ API R cuMemUnmap(U at, size_t size) {
         found += maps[i].size;
         if (mmap((void *)maps[i].at, maps[i].size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED) abort();
         maps[i].size = 0;
-        blocks[maps[i].block].maps--;
+        Block *of = &blocks[maps[i].block];
+        of->maps--;
+        of->spoilt = of->maps && (of->spoilt || (of->rdma && maps[i].first));
+        of->stuck = of->stuck && of->maps;
         drop_block(maps[i].block);
     }
     pthread_mutex_unlock(&big);
@@ -641,6 +646,8 @@ API R cuMemSetAccess(U at, size_t size, const Access *list, size_t count) {
     if (!partial && found == size) EACH(maps, i) if (maps[i].size && at <= maps[i].at && maps[i].at < at + size)
         for (size_t k = 0; k < count; k++) {
             if (!peers && list[k].id != blocks[maps[i].block].device) { pthread_mutex_unlock(&big); return breach(INVALID, "set-access: a peer out of reach"); }
+            Block *of = &blocks[maps[i].block];
+            of->stuck = of->stuck || (of->spoilt && maps[i].access[list[k].id] != list[k].flags);
             maps[i].access[list[k].id] = list[k].flags;
         }
     pthread_mutex_unlock(&big);
@@ -699,7 +706,7 @@ API R cuMemImportFromShareableHandle(U *handle, U fd, int kind) {
         EACH(blocks, i) if (!blocks[i].size) {
             int own = fcntl((int)fd, F_DUPFD_CLOEXEC, 0);
             if (own < 0) { status = 304; e = LIST; break; }
-            blocks[i] = (Block){new_handle(), exported[e].size, exported[e].device, own, 1, 1, 0};
+            blocks[i] = (Block){new_handle(), exported[e].size, exported[e].device, own, 1, 1, 0, 0, 0, 0};
             used[exported[e].device] += exported[e].size;
             *handle = blocks[i].handle;
             status = OK;

@@ -66,6 +66,8 @@ impl Care {
     pub const NO_STRUCTS: Self = Self(1 << 22);
     /// Do not load copy kernels: slices are copied one by one.
     pub const NO_KERNELS: Self = Self(1 << 23);
+    /// Make no blocks that other devices on the bus reach by themselves.
+    pub const NO_RDMA: Self = Self(1 << 24);
     /// What our own rules take care of on every driver, switched on or not.
     pub const ALWAYS: Self = Self(
         Self::UNMAP_EACH.0
@@ -199,10 +201,11 @@ pub const QUIRKS: &[Quirk] = &[
         care: Care::LOCAL_LAST,
     },
     Quirk {
-        name: "cuda-calls-race",
-        reference: "seen with 580.159: of eight threads that map and unmap, three got CUDA_ERROR_UNKNOWN (999) by map",
+        name: "cuda-rdma-aliases",
+        reference: "seen with 580.159: a block for RDMA that lost its first mapping while it had others cannot be mapped \
+                    again (CUDA_ERROR_UNKNOWN) once their access changed",
         applies: |s| s.kind == DriverKind::CUDA,
-        care: Care::ONE_LOCK,
+        care: Care::NO_RDMA,
     },
     Quirk {
         name: "hip-calls-race",
@@ -310,10 +313,10 @@ mod tests {
 
     #[test]
     fn cuda_versions_and_architectures_choose_their_care() {
-        assert_eq!(of(13_000, "sm_90"), Care::ONE_LOCK);
+        assert_eq!(of(13_000, "sm_90"), Care::NO_RDMA);
         assert!(of(10_020, "sm_70").has(Care::REFUSE));
-        assert_eq!(of(12_000, "sm_90"), Care(Care::SMALL_PARAMETERS.0 | Care::ONE_LOCK.0));
-        assert_eq!(of(12_080, "sm_61"), Care(Care::SMALL_PARAMETERS.0 | Care::ONE_LOCK.0));
+        assert_eq!(of(12_000, "sm_90"), Care(Care::SMALL_PARAMETERS.0 | Care::NO_RDMA.0));
+        assert_eq!(of(12_080, "sm_61"), Care(Care::SMALL_PARAMETERS.0 | Care::NO_RDMA.0));
         assert!(of(11_060, "sm_80").has(Care::EVENT_TIMELINE));
         assert!(of(11_080, "sm_37").has(Care::NO_KERNELS) && !of(11_080, "sm_52").has(Care::NO_KERNELS));
     }

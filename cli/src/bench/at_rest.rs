@@ -9,6 +9,7 @@ use super::steps::start;
 use crate::executor::{Run, StepCost, in_step};
 use crate::failure::{Context, Failure};
 use crate::report::FIRST_COUNTED_STEP;
+use crate::service::Serving;
 use crate::setup::{self, CostChoice, Joint};
 use crate::trace::{Slot, Trace};
 use gvmm::driver::Capabilities;
@@ -86,8 +87,8 @@ pub(super) fn measure(
 fn in_turn(device: &Arc<Device>, pair: [(Trace, Threshold); 2]) -> Result<[Step; 2], Failure> {
     let [(first, first_threshold), (second, second_threshold)] = &pair;
     let mut runs: [(&Trace, Box<dyn Run + '_>, Vec<StepCost>); 2] = [
-        (first, start(device, first, *first_threshold, &[])?, Vec::new()),
-        (second, start(device, second, *second_threshold, &[])?, Vec::new()),
+        (first, start(device, first, &Serving::by_threshold(*first_threshold, &[]))?, Vec::new()),
+        (second, start(device, second, &Serving::by_threshold(*second_threshold, &[]))?, Vec::new()),
     ];
     for step in 0..STEPS {
         for (trace, run, costs) in &mut runs {

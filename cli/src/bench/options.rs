@@ -52,18 +52,32 @@ pub(crate) struct Vmm {
     pub(crate) save: Option<String>,
 }
 
-/// Runs recordings by every strategy in turn, and compares what a step costs.
+/// Runs recordings and made-up loads by every strategy in turn, and compares what a step costs.
 ///
-/// The strategies: all slots remapped; XLA's automatic rule, its copies slot by slot and joint; all slots copied, as
-/// far as GVMM_SHADOW_BUDGET allows. Each step is run by all before the next, in one process, so that what drifts hits
-/// all alike. All data is checked. Counts are means and times medians over the steps from the fifth on.
+/// The pure strategies: all slots remapped; all copied together, as far as GVMM_SHADOW_BUDGET allows; all patched; XLA's
+/// automatic rule. Beside them XLA's rule with its copies slot by slot, and the planner, its copies launched and in the
+/// command buffer. Each step is run by all before the next, in one process, so that what drifts hits all alike. All data
+/// is checked. Counts are means and times medians over the steps from the seventh on; ratios are to the best pure
+/// strategy; predicted is what the profile says of the actions in force.
 ///
 /// Exits as `gvmm steps` does.
 #[derive(Args)]
 pub(crate) struct StepsOptions {
     /// The recordings, as for `gvmm steps`
-    #[arg(value_name = "TRACE", required = true)]
+    #[arg(value_name = "TRACE")]
     pub(crate) traces: Vec<String>,
+
+    /// Made-up loads by name, or all; a name that is none gives the list
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = super::loads::parse)]
+    pub(crate) loads: Vec<String>,
+
+    /// How many bytes a made-up load has at most: larger ones have fewer of their largest slots
+    #[arg(long, value_name = "BYTES", default_value = "4G", value_parser = parse_size)]
+    pub(crate) most: ByteSize,
+
+    /// What everything costs, for planning and predictions, as for `gvmm steps`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) profile: Option<String>,
 
     /// Whose device to use
     #[arg(long, value_enum, default_value_t = DriverChoice::Auto)]

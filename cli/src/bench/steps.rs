@@ -3,15 +3,18 @@
 use super::header::Header;
 use super::options::StepsOptions;
 use super::spread::{Spread, round};
-use super::{progress_bar, save, table};
-use crate::executor::{Executor, Run, StepCost, in_step};
+use super::{loads, progress_bar, save, table};
+use crate::copies::Copies;
+use crate::executor::{Executor, Measured, Run, StepCost, in_step};
 use crate::failure::{Context, Failure};
-use crate::report::{FIRST_COUNTED_STEP, Report};
+use crate::report::Report;
+use crate::service::{PlanChoice, Serving};
 use crate::setup::{self, CostChoice, Joint};
 use crate::trace::{self, Trace};
 use crate::{MISMATCH, cuda};
-use gvmm::driver::{Access, DriverKind};
-use gvmm::rebind::Threshold;
+use gvmm::driver::{Capabilities, DriverKind};
+use gvmm::rebind::profile::Profile;
+use gvmm::rebind::{DEFAULT_WATCHED_STEPS, Threshold};
 use gvmm::vm::Device;
 use serde::Serialize;
 use std::process::ExitCode;
@@ -20,19 +23,29 @@ use std::sync::Arc;
 /// One way to serve slots.
 struct Strategy {
     name: &'static str,
-    threshold: Threshold,
+    plan: PlanChoice,
     joint: Joint,
+    copies: Copies,
+    /// True for those that the planner is measured by.
+    pure: bool,
 }
 
-/// Copies whatever the budget of shadows allows.
-const ALL: Threshold = Threshold(Threshold::OFF.0 - 1);
+const fn strategy(name: &'static str, plan: PlanChoice, pure: bool) -> Strategy {
+    Strategy { name, plan, joint: Joint::On, copies: Copies::Step, pure }
+}
+
+/// The strategy that the others are there for.
+pub(super) const PLANNER: &str = "planner";
 
 /// Every strategy that is compared. A new one is a line here, and in the table a row.
-const STRATEGIES: [Strategy; 4] = [
-    Strategy { name: "remap all", threshold: Threshold::OFF, joint: Joint::On },
-    Strategy { name: "XLA's rule, slot by slot", threshold: Threshold::AUTO, joint: Joint::Off },
-    Strategy { name: "XLA's rule", threshold: Threshold::AUTO, joint: Joint::On },
-    Strategy { name: "copy all", threshold: ALL, joint: Joint::On },
+const STRATEGIES: [Strategy; 7] = [
+    strategy("map all", PlanChoice::Map, true),
+    strategy("copy all", PlanChoice::Copy, true),
+    strategy("patch all", PlanChoice::Patch, true),
+    strategy("XLA's rule", PlanChoice::Threshold, true),
+    Strategy { joint: Joint::Off, ..strategy("XLA's rule, slot by slot", PlanChoice::Threshold, false) },
+    strategy(PLANNER, PlanChoice::Auto, false),
+    Strategy { copies: Copies::Graph, ..strategy("planner, copies in the graph", PlanChoice::Auto, false) },
 ];
 
 #[derive(Serialize)]
@@ -47,6 +60,9 @@ pub(super) struct Comparison {
 pub(super) struct Recording {
     pub(super) trace: String,
     pub(super) slots: usize,
+    pub(super) bytes: u64,
+    /// Slots that move in a step, as a mean.
+    pub(super) moving: f64,
     pub(super) strategies: Vec<Outcome>,
 }
 
@@ -58,9 +74,11 @@ pub(super) struct Outcome {
     pub(super) host_us: Spread,
     /// What they add on the GPU; None on the host driver.
     pub(super) gpu_us: Option<Spread>,
-    /// Host and GPU together, and how often the cheapest strategy's.
+    /// Host and GPU together, and how often that of the best pure strategy.
     pub(super) cost_us: Spread,
     pub(super) ratio: f64,
+    /// True for those that the planner is measured by: all slots one way, or by size.
+    pub(super) pure: bool,
     pub(super) report: Report,
 }
 
@@ -69,7 +87,13 @@ pub(super) fn run(options: &StepsOptions) -> Result<ExitCode, Failure> {
     if let Some(path) = &options.save {
         save(path, &comparison)?;
     }
-    crate::print(options.json, &comparison, table::steps)?;
+    if options.json {
+        crate::print(true, &comparison, table::steps)?;
+    } else {
+        crate::print(false, &comparison, |comparison| {
+            table::steps(comparison) + &table::verdict(comparison)
+        })?;
+    }
     let outcomes = comparison.recordings.iter().flat_map(|recording| &recording.strategies);
     let wrong: u64 = outcomes.map(|outcome| outcome.report.mismatches).sum();
     Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::from(MISMATCH) })
@@ -84,19 +108,24 @@ fn open(options: &StepsOptions, joint: Joint) -> Result<Arc<Device>, Failure> {
 
 fn compare(options: &StepsOptions) -> Result<Comparison, Failure> {
     let traces = options.traces.iter().map(|path| repeated(path, options.rounds));
+    let traces = traces.chain(loads::chosen(&options.loads).map(|load| Ok(load.trace(options.most))));
     let traces = traces.collect::<Result<Vec<Trace>, Failure>>()?;
+    if traces.is_empty() {
+        return Err(Failure::new("nothing to run: name a recording, or --loads"));
+    }
     let steps: usize = traces.iter().map(|trace| trace.steps.len()).sum();
     let bar = progress_bar((steps * STRATEGIES.len()) as u64, options.json);
     let device = open(options, Joint::On)?;
     let mut header =
         Header::new("gvmm bench steps", device.driver().as_ref(), device.ordinal()).during("device")?;
+    let profile = options.profile.as_deref().map(|path| setup::profile(path, &device)).transpose()?;
     let peers = setup::peers(options.costs.as_deref(), options.peers);
     header.peers = (1..=peers).collect();
     drop(device);
     let mut recordings = Vec::new();
     for trace in &traces {
         bar.set_message(trace.name.clone());
-        recordings.push(in_turn(options, trace, &setup::access_list(peers), || bar.inc(1))?);
+        recordings.push(in_turn(options, trace, profile.as_ref(), || bar.inc(1))?);
     }
     bar.finish_and_clear();
     Ok(Comparison { header, rounds: options.rounds, recordings })
@@ -114,28 +143,64 @@ fn repeated(path: &str, rounds: u32) -> Result<Trace, Failure> {
 fn in_turn(
     options: &StepsOptions,
     trace: &Trace,
-    access: &[Access],
+    profile: Option<&Profile>,
     progress: impl Fn(),
 ) -> Result<Recording, Failure> {
-    let start = |strategy: &Strategy| {
-        let device = open(options, strategy.joint)?;
-        let run = start(&device, trace, strategy.threshold, access)?;
-        Ok((device, run, Vec::new()))
-    };
-    let mut running = STRATEGIES.iter().map(start).collect::<Result<Vec<_>, Failure>>()?;
+    let access = setup::access_list(setup::peers(options.costs.as_deref(), options.peers));
+    let mut running = Vec::new();
+    for strategy in &STRATEGIES {
+        let Some(device) = able(options, strategy)? else { continue };
+        let serving = Serving {
+            plan: strategy.plan,
+            threshold: Threshold::AUTO,
+            profile: profile.cloned(),
+            copies: strategy.copies,
+            access: access.clone(),
+        };
+        let run = start(&device, trace, &serving)?;
+        running.push((strategy, device, run, Vec::new()));
+    }
     for step in 0..trace.steps.len() {
         let count = running.len();
         for turn in 0..count {
-            let (_, run, costs) = &mut running[(step + turn) % count];
+            let (_, _, run, costs) = &mut running[(step + turn) % count];
             costs.push(run.run_step(step).map_err(|error| in_step(trace, step, error))?);
             progress();
         }
     }
-    let outcomes = STRATEGIES.iter().zip(running);
+    let outcomes = running.into_iter();
     let outcomes =
-        outcomes.map(|(strategy, (device, run, costs))| outcome(strategy, trace, &device, run, costs));
+        outcomes.map(|(strategy, device, run, costs)| outcome(strategy, trace, &device, run, costs));
     let outcomes = outcomes.collect::<Result<Vec<Outcome>, Failure>>()?;
-    Ok(Recording { trace: trace.name.clone(), slots: trace.slots.len(), strategies: with_ratios(outcomes) })
+    Ok(Recording {
+        trace: trace.name.clone(),
+        slots: trace.slots.len(),
+        bytes: trace.slots.iter().map(|slot| slot.bytes).sum(),
+        moving: round(moving(trace)),
+        strategies: with_ratios(outcomes),
+    })
+}
+
+/// A device for a strategy; none where it is not for this driver.
+fn able(options: &StepsOptions, strategy: &Strategy) -> Result<Option<Arc<Device>>, Failure> {
+    let device = open(options, strategy.joint)?;
+    let lacks = |capability| !device.capabilities().has(capability);
+    let recorded = strategy.copies == Copies::Graph;
+    let unable = strategy.plan == PlanChoice::Map && lacks(Capabilities::VIRTUAL_MEMORY)
+        || recorded && lacks(Capabilities::ROUTES)
+        || strategy.plan == PlanChoice::Patch && !can_patch(&device)?;
+    Ok((!unable).then_some(device))
+}
+
+fn can_patch(device: &Device) -> Result<bool, Failure> {
+    if device.driver().kind() == DriverKind::CUDA { cuda::can_patch().during("kernels") } else { Ok(true) }
+}
+
+/// How many slots have another buffer than in the step before, as a mean.
+fn moving(trace: &Trace) -> f64 {
+    let pairs = trace.steps.windows(2);
+    let moved = pairs.map(|pair| pair[0].iter().zip(&pair[1]).filter(|(a, b)| a != b).count());
+    moved.sum::<usize>() as f64 / (trace.steps.len() - 1).max(1) as f64
 }
 
 fn outcome(
@@ -147,25 +212,30 @@ fn outcome(
 ) -> Result<Outcome, Failure> {
     let (host_us, gpu_us, cost_us) = spreads(&costs);
     let measured = run.finish(costs).during("binding")?;
+    // The same steps for all.
+    let measured = Measured { first_counted: FIRST, ..measured };
     let report = Report::new(trace, device.driver().kind().name(), device.info(), &measured);
-    Ok(Outcome { strategy: strategy.name, host_us, gpu_us, cost_us, ratio: 0.0, report })
+    let (name, pure) = (strategy.name, strategy.pure);
+    Ok(Outcome { strategy: name, host_us, gpu_us, cost_us, ratio: 0.0, pure, report })
 }
 
 pub(super) fn start<'a>(
     device: &Arc<Device>,
     trace: &'a Trace,
-    threshold: Threshold,
-    access: &[Access],
+    serving: &Serving,
 ) -> Result<Box<dyn Run + 'a>, Failure> {
     if device.driver().kind() == DriverKind::CUDA {
-        return Ok(Box::new(cuda::Executor::new(device, trace, threshold, access)?));
+        return Ok(Box::new(cuda::Executor::new(device, trace, serving)?));
     }
-    Ok(Box::new(Executor::new(device, trace, threshold, access)?))
+    Ok(Box::new(Executor::new(device, trace, serving)?))
 }
+
+/// The first step that counts, by which the planner has laid out its plan.
+const FIRST: usize = DEFAULT_WATCHED_STEPS as usize + 1;
 
 /// Host, GPU and both together, over the steps that count.
 fn spreads(costs: &[StepCost]) -> (Spread, Option<Spread>, Spread) {
-    let costs = costs.get(FIRST_COUNTED_STEP..).filter(|counted| !counted.is_empty()).unwrap_or(costs);
+    let costs = costs.get(FIRST..).filter(|counted| !counted.is_empty()).unwrap_or(costs);
     let host = |cost: &StepCost| cost.time.as_secs_f64() * 1e6;
     let gpu = |cost: &StepCost| cost.gpu.map(|time| time.whole_us - time.graph_us);
     let both = |cost: &StepCost| host(cost) + gpu(cost).unwrap_or(0.0);
@@ -174,7 +244,8 @@ fn spreads(costs: &[StepCost]) -> (Spread, Option<Spread>, Spread) {
 }
 
 fn with_ratios(mut outcomes: Vec<Outcome>) -> Vec<Outcome> {
-    let least = outcomes.iter().map(|outcome| outcome.cost_us.median).fold(f64::INFINITY, f64::min);
+    let pure = outcomes.iter().filter(|outcome| outcome.pure);
+    let least = pure.map(|outcome| outcome.cost_us.median).fold(f64::INFINITY, f64::min);
     for outcome in &mut outcomes {
         outcome.ratio = round(outcome.cost_us.median / least.max(1e-3));
     }

@@ -3,7 +3,7 @@
 use super::copies::CopyRow;
 use super::row::Row;
 use super::spread::short;
-use super::steps::{Comparison, Recording};
+use super::steps::{Comparison, PLANNER, Recording};
 use super::vmm::Report;
 use comfy_table::{Table, presets};
 
@@ -150,10 +150,12 @@ fn copies(report: &Report, unit: &str) -> Option<String> {
 pub(super) fn steps(comparison: &Comparison) -> String {
     let unit = comparison.header.unit();
     let parts = comparison.recordings.iter().map(|recording| {
-        let (name, slots) = (&recording.trace, recording.slots);
         format!(
-            "{name}: {slots} slots, {} rounds; means of counts a step\n\n{}\n",
-            comparison.rounds,
+            "{}: {} slots, {}, {:.1} moving a step; means of counts a step\n\n{}\n",
+            recording.trace,
+            recording.slots,
+            size(recording.bytes),
+            recording.moving,
             strategies(recording, unit)
         )
     });
@@ -163,30 +165,62 @@ pub(super) fn steps(comparison: &Comparison) -> String {
 fn strategies(recording: &Recording, unit: &str) -> Table {
     let mut table = markdown([
         "strategy".into(),
-        "slots copied / mapped / baked".into(),
+        "slots copied / mapped / baked / patched".into(),
         "map / unmap / set access".into(),
         "copy launches".into(),
         "slots copied".into(),
+        "commands patched".into(),
         "wrong".into(),
-        format!("begin and end: host, {unit}"),
+        format!("begin to end: host, {unit}"),
         format!("GPU, {unit}"),
-        "both, of the least".into(),
+        format!("predicted: host + GPU, {unit}"),
+        "both, of the best pure".into(),
     ]);
     for outcome in &recording.strategies {
-        let (plan, step) = (&outcome.report.plan, &outcome.report.per_step);
+        let (report, plan, step) = (&outcome.report, &outcome.report.plan, &outcome.report.per_step);
+        let predicted = report.predicted_host_us.zip(report.predicted_gpu_us);
         table.add_row([
             outcome.strategy.into(),
-            format!("{} / {} / {}", plan.copy, plan.map, plan.bake),
+            format!("{} / {} / {} / {}", plan.copy, plan.map, plan.bake, plan.patch),
             format!("{:.1} / {:.1} / {:.1}", step.map, step.unmap, step.set_access),
             format!("{:.1}", step.copy_launches),
             format!("{:.1}", step.copied_slots),
-            outcome.report.mismatches.to_string(),
+            format!("{:.1}", step.patches),
+            report.mismatches.to_string(),
             outcome.host_us.text(),
             outcome.gpu_us.map_or_else(|| "–".into(), |us| us.text()),
+            predicted.map_or_else(|| "–".into(), |(host, gpu)| format!("{} + {}", short(host), short(gpu))),
             format!("{:.2}", outcome.ratio),
         ]);
     }
     table
+}
+
+/// How often the planner and its predictions were as good as they should be.
+pub(super) fn verdict(comparison: &Comparison) -> String {
+    let outcomes = || comparison.recordings.iter().flat_map(|recording| &recording.strategies);
+    let planner: Vec<f64> =
+        outcomes().filter(|outcome| outcome.strategy == PLANNER).map(|outcome| outcome.ratio).collect();
+    let within = |most: f64| planner.iter().filter(|ratio| **ratio <= most).count();
+    let worst = planner.iter().copied().fold(0.0, f64::max);
+    let mut text = format!(
+        "\n{PLANNER}: at most 1.05 times the best pure strategy in {} of {} cases, at most 0.8 times in {}; {worst:.2} at worst\n",
+        within(1.05),
+        planner.len(),
+        within(0.8)
+    );
+    // Without a GPU half of what is predicted is not measured.
+    let cases: Vec<(f64, f64)> = outcomes()
+        .filter(|outcome| outcome.gpu_us.is_some())
+        .filter_map(|outcome| Some((outcome.report.predicted_us?, outcome.cost_us.median)))
+        .collect();
+    if !cases.is_empty() {
+        let near = |&&(predicted, measured): &&(f64, f64)| (predicted - measured).abs() <= 0.3 * measured;
+        let near = cases.iter().filter(near).count();
+        text +=
+            &format!("predicted and measured differ by less than 30 % in {near} of {} cases\n", cases.len());
+    }
+    text
 }
 
 /// Bytes read and written a second, in GB.

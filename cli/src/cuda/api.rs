@@ -103,6 +103,11 @@ impl Api {
     pub(super) fn open() -> Result<Self> {
         Self::load(&library()?)
     }
+
+    /// True where what tells and changes the nodes of graphs is there.
+    pub(super) fn can_patch(&self) -> bool {
+        self.capture_info.is_some() && self.patch_kernel.is_some()
+    }
 }
 
 /// The library that the CUDA driver has opened.

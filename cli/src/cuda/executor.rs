@@ -1,17 +1,17 @@
 //! An executor whose command buffer is a captured graph of kernels. Each looks at its slots' data and writes their
 //! results, at the addresses that were there when it was recorded.
 
-use super::gpu::{Gpu, NONE, Work};
+use super::gpu::{Gpu, NONE, SLOTS, Work};
 use crate::copies::Copies;
-use crate::executor::{GpuTime, Measured, Run, StepCost, Tally, run_all, slots};
+use crate::executor::{GpuTime, Measured, Run, StepCost, Tally, run_all};
 use crate::failure::{Context, Failure};
 use crate::pattern::Seed;
 use crate::pool::{Pool, StepBuffers};
+use crate::service::{Service, Serving};
 use crate::stream::{CommandBuffer, CommandStream};
 use crate::trace::Trace;
-use gvmm::driver::Access;
 use gvmm::error::Result;
-use gvmm::rebind::{Binding, Options, Outcome, StepReport, Threshold};
+use gvmm::rebind::{Commands, Outcome, StepReport};
 use gvmm::units::DevicePtr;
 use gvmm::vm::Device;
 use std::sync::Arc;
@@ -21,22 +21,27 @@ use std::time::Instant;
 pub(crate) fn run(
     device: &Arc<Device>,
     trace: &Trace,
-    threshold: Threshold,
-    access: &[Access],
-    copies: Copies,
+    serving: &Serving,
     progress: impl Fn(),
 ) -> std::result::Result<Measured, Failure> {
-    run_all(Executor::new(device, trace, threshold, access)?.with(copies), trace, progress)
+    run_all(Executor::new(device, trace, serving)?, trace, progress)
+}
+
+/// A graph of kernels, and the nodes that can be patched: one for each command, or none.
+struct Recorded {
+    commands: CommandBuffer,
+    nodes: Vec<u64>,
 }
 
 /// The fields' order is the order in which they go: streams outlive bindings, and memory outlives streams.
 pub(crate) struct Executor<'a> {
     trace: &'a Trace,
-    binding: Binding,
-    copies: Copies,
-    commands: Option<CommandBuffer>,
+    service: Service,
+    commands: Option<Recorded>,
     /// The same without copies, where `commands` has some.
-    bare: Option<CommandBuffer>,
+    bare: Option<Recorded>,
+    /// What the kernels do, 16 slots each: command `n` is that of the slots from 16 `n` on.
+    work: Vec<Work>,
     stream: CommandStream,
     pool: Pool,
     gpu: Gpu,
@@ -59,29 +64,33 @@ impl<'a> Executor<'a> {
     pub(crate) fn new(
         device: &Arc<Device>,
         trace: &'a Trace,
-        threshold: Threshold,
-        access: &[Access],
+        serving: &Serving,
     ) -> std::result::Result<Self, Failure> {
-        let options = Options { threshold, free: None, access: access.to_vec() };
         let count = trace.slots.len();
+        let gpu = Gpu::new(device.ordinal(), 3 * count, 2 * count).during("kernels")?;
+        let mut commands = Commands::default();
+        (0..count).for_each(|slot| commands.push([(slot / SLOTS) as u32]));
         Ok(Self {
             trace,
-            binding: Binding::new(device, slots(trace), options).during("binding")?,
-            copies: Copies::default(),
+            service: Service::new(device, trace, serving, Some(commands).filter(|_| gpu.can_patch()))?,
             commands: None,
             bare: None,
+            work: Vec::new(),
             stream: CommandStream::new(device).during("stream")?,
-            pool: Pool::new(device, access),
-            gpu: Gpu::new(device.ordinal(), 3 * count, 2 * count).during("kernels")?,
+            pool: Pool::new(device, &serving.access),
+            gpu,
             generation: 0,
             moving: true,
             tally: Tally::default(),
         })
     }
 
-    /// The same, with the steps' copies made there.
-    pub(crate) fn with(self, copies: Copies) -> Self {
-        Self { copies, ..self }
+    /// Runs the graph as it is, before the step's data is there: by the time that the step is timed its addresses are as
+    /// warm as when the graph alone is timed after it, whatever ran between.
+    fn warm_up(&self) -> Result<()> {
+        let recorded = self.bare.as_ref().or(self.commands.as_ref());
+        recorded.map_or(Ok(()), |recorded| recorded.commands.launch(&self.stream))?;
+        self.stream.synchronize()
     }
 
     /// The graph alone, beside `whole_us` with begin and end around it. What it writes was written before.
@@ -89,9 +98,9 @@ impl<'a> Executor<'a> {
         let stream = self.stream.id();
         self.gpu.spin(stream)?;
         self.gpu.start(stream)?;
-        let commands = self.bare.as_ref().or(self.commands.as_ref());
+        let recorded = self.bare.as_ref().or(self.commands.as_ref());
         let started = Instant::now();
-        commands.map_or(Ok(()), |commands| commands.launch(&self.stream))?;
+        recorded.map_or(Ok(()), |recorded| recorded.commands.launch(&self.stream))?;
         let graph_host = started.elapsed();
         self.gpu.stop(stream)?;
         self.stream.synchronize()?;
@@ -128,7 +137,7 @@ impl<'a> Executor<'a> {
     /// Begins until the step starts, and records whenever the binding asks for that.
     fn begin(&mut self, buffers: &StepBuffers) -> Result<StepReport> {
         loop {
-            match self.binding.begin(self.stream.id(), buffers, self.generation)? {
+            match self.service.binding.begin(self.stream.id(), buffers, self.generation)? {
                 (Outcome::Started, report) => return Ok(report),
                 (Outcome::RecordAgain, _) => self.record()?,
             }
@@ -138,8 +147,8 @@ impl<'a> Executor<'a> {
     /// Captures the kernels with the binding's addresses.
     fn record(&mut self) -> Result<()> {
         let mut addresses = vec![DevicePtr::NULL; self.trace.slots.len()];
-        self.generation = self.binding.addresses(&mut addresses)?;
-        let work: Vec<Work> = (0..addresses.len())
+        self.generation = self.service.binding.addresses(&mut addresses)?;
+        self.work = (0..addresses.len())
             .map(|i| {
                 let slot = &self.trace.slots[i];
                 let check = if slot.is_in { self.seed(Of::Input, i) } else { NONE };
@@ -147,16 +156,40 @@ impl<'a> Executor<'a> {
                 Work { check, write, ..self.work(i, addresses[i], i) }
             })
             .collect();
-        let enqueue = |stream| self.gpu.launch(stream, &work);
-        if self.copies == Copies::Graph {
-            self.bare = Some(self.stream.capture(enqueue)?);
-        }
-        self.commands = Some(self.copies.capture(&self.binding, self.generation, &self.stream, enqueue)?);
+        let copies = self.service.serving().copies;
+        self.bare = if copies == Copies::Graph { Some(self.capture(Copies::Step)?) } else { None };
+        self.commands = Some(self.capture(copies)?);
         Ok(())
     }
 
+    fn capture(&self, copies: Copies) -> Result<Recorded> {
+        let mut nodes = Vec::new();
+        let enqueue = |stream| self.gpu.record(stream, &self.work).map(|recorded| nodes = recorded);
+        let commands = copies.capture(&self.service.binding, self.generation, &self.stream, enqueue)?;
+        Ok(Recorded { commands, nodes })
+    }
+
+    /// Gives the graph's nodes this step's addresses, and the commands that changed.
+    fn patch(&mut self) -> Result<Vec<usize>> {
+        let patches = self.service.binding.patches()?;
+        for patch in &patches {
+            self.work[patch.slot as usize].address = patch.address.get();
+        }
+        let mut changed: Vec<usize> = patches.iter().map(|patch| patch.command as usize).collect();
+        changed.sort_unstable();
+        changed.dedup();
+        self.patch_in(self.commands.as_ref(), &changed)?;
+        Ok(changed)
+    }
+
+    fn patch_in(&self, recorded: Option<&Recorded>, changed: &[usize]) -> Result<()> {
+        let Some(Recorded { commands, nodes }) = recorded else { return Ok(()) };
+        let mut parts = changed.iter().filter_map(|&n| nodes.get(n).zip(self.work.chunks(SLOTS).nth(n)));
+        parts.try_for_each(|(node, work)| self.gpu.patch(commands.graph().0, *node, work))
+    }
+
     fn launch(&self) -> Result<()> {
-        self.commands.as_ref().map_or(Ok(()), |commands| commands.launch(&self.stream))
+        self.commands.as_ref().map_or(Ok(()), |recorded| recorded.commands.launch(&self.stream))
     }
 
     /// After the step, the caller's own buffers hold the results, and the inputs as they were.
@@ -178,6 +211,7 @@ impl<'a> Executor<'a> {
 impl Run for Executor<'_> {
     fn run_step(&mut self, step: usize) -> Result<StepCost> {
         let buffers = self.pool.of_step(self.trace, step)?;
+        self.warm_up()?;
         self.fill_inputs(step, &buffers)?;
         let stream = self.stream.id();
         if !self.moving {
@@ -186,25 +220,32 @@ impl Run for Executor<'_> {
         self.gpu.start(stream)?;
         let started = Instant::now();
         let begun = self.begin(&buffers)?;
+        let patched = if begun.patched_commands > 0 { self.patch()? } else { Vec::new() };
         let mut time = started.elapsed();
+        let launching = Instant::now();
         if let Err(error) = self.launch() {
-            self.binding.abort()?;
+            self.service.binding.abort()?;
             return Err(error);
         }
         let launched = Instant::now();
-        let ended = self.binding.end()?;
+        let ended = self.service.binding.end()?;
         time += launched.elapsed();
         self.gpu.stop(stream)?;
         self.stream.synchronize()?;
         let whole_us = self.gpu.elapsed_us()?;
         self.check(step, &buffers)?;
         self.moving = begun.remapped_slots > 0;
-        let gpu = Some(self.bare(whole_us)?);
-        Ok(StepCost { begun, ended, time, gpu })
+        self.patch_in(self.bare.as_ref(), &patched)?;
+        let gpu = self.bare(whole_us)?;
+        if !patched.is_empty() {
+            // A graph with new parameters takes longer to launch.
+            time += (launched - launching).saturating_sub(gpu.graph_host);
+        }
+        self.service.follow(&begun)?;
+        Ok(StepCost { begun, ended, time, patched: patched.len() as u64, gpu: Some(gpu) })
     }
 
     fn finish(self: Box<Self>, steps: Vec<StepCost>) -> Result<Measured> {
-        let info = self.binding.info()?;
-        Ok(Measured { info, steps, tally: self.tally })
+        self.service.finish(steps, self.tally)
     }
 }

@@ -13,7 +13,7 @@ const TEXT: &CStr = match CStr::from_bytes_with_nul(concat!(include_str!("step.p
 };
 
 /// As in `step.cu`: slots of a launch, and threads of a block.
-const SLOTS: usize = 16;
+pub(super) const SLOTS: usize = 16;
 const THREADS: u32 = 256;
 
 /// How long the stream is kept busy so that what is timed is enqueued by the time it runs.
@@ -38,6 +38,11 @@ pub(crate) struct Work {
 }
 
 const IDLE: Work = Work { address: 0, bytes: 0, check: NONE, write: NONE, counter: 0, unused: 0 };
+
+/// True where the driver has what changes the nodes of graphs.
+pub(crate) fn can_patch() -> Result<bool> {
+    Ok(Api::open()?.can_patch())
+}
 
 /// One device's kernels, seeds, counters and events. Its primary context is current on this thread while it lives.
 pub(crate) struct Gpu {
@@ -145,12 +150,30 @@ impl Gpu {
         call(self.step, &parameters)
     }
 
-    /// Gives a kernel node of an executable graph other work: one slot's.
-    pub(super) fn patch(&self, exec: u64, node: u64, work: Work) -> Result<()> {
-        self.with_parameters(&[work], |function, parameters| {
+    /// Captures the work on all slots, and gives the nodes, one for each 16 slots; none where nodes cannot be patched.
+    pub(super) fn record(&self, stream: Stream, work: &[Work]) -> Result<Vec<u64>> {
+        let mut nodes = Vec::new();
+        for part in work.chunks(SLOTS) {
+            self.launch(stream, part)?;
+            if self.can_patch() {
+                nodes.push(self.newest_node(stream)?);
+            }
+        }
+        Ok(nodes)
+    }
+
+    /// True where the driver has what changes the nodes of graphs.
+    pub(super) fn can_patch(&self) -> bool {
+        self.api.can_patch()
+    }
+
+    /// Gives a kernel node of an executable graph other work, on as many slots as before, at most 16.
+    pub(super) fn patch(&self, exec: u64, node: u64, work: &[Work]) -> Result<()> {
+        self.with_parameters(work, |function, parameters| {
             let (block, none) = ([THREADS, 1, 1], std::ptr::null());
+            let grid = [work.len() as u32, 1, 1];
             let parameters = parameters.as_ptr();
-            let node_of = KernelNode { function, grid: [1; 3], block, shared: 0, parameters, extra: none };
+            let node_of = KernelNode { function, grid, block, shared: 0, parameters, extra: none };
             self.api.patch_kernel(exec, node, &raw const node_of)
         })
     }

@@ -96,7 +96,7 @@ impl Bench {
         let both = self.time(|| {
             let start = Instant::now();
             for (i, node) in self.nodes.iter().take(count).enumerate() {
-                self.gpu.patch(exec, *node, self.work(i + round + 1))?;
+                self.gpu.patch(exec, *node, &[self.work(i + round + 1)])?;
             }
             patching = start.elapsed().as_secs_f64() * 1e6;
             self.launch(self.graph)

@@ -119,6 +119,10 @@ impl Core {
     /// An error where somebody has reset the device's primary context: what we have there is gone, and the driver
     /// crashes over handles of it (seen with 580.159).
     fn check_alive(&self, device: &Device, context: &Context, operation: Operation) -> Result<()> {
+        if refuse_inside(operation).is_err() {
+            // A host function may ask nothing; whatever comes next refuses it.
+            return Ok(());
+        }
         let (mut flags, mut active, mut id) = (0, 1, context.id);
         let known = self.api.primary_state(device.handle, &mut flags, &mut active) == SUCCESS;
         let gone = known && active == 0;

@@ -1,12 +1,11 @@
 //! Ranges, blocks and mappings. CUDA lets some breaches of the rules pass (unmapping what is not mapped) and refuses
 //! set-access over a hole in some places and not in others, so we keep books of our own and are as strict as the trait says.
 //!
-//! No lock of the books is held across a driver call: a mapping is booked as busy before its call and settled after it.
+//! No lock is held across a driver call: a mapping is booked as busy before its call and settled after it.
 
 use super::api::{SUCCESS, Status};
-use super::context::{Core, Entered};
+use super::context::Core;
 use super::device::Device;
-use crate::driver::alone::{Alone, alone};
 use crate::driver::books::{Block, Books, Claim};
 use crate::driver::library::intern;
 use crate::driver::structs::{AccessDesc, Location};
@@ -62,7 +61,7 @@ impl Core {
         if alignment < granularity {
             return Err(Error::new(Kind::Misaligned, Operation::Reserve, "alignment below the granularity"));
         }
-        let _entered = self.enter_alone(device, Operation::Reserve)?;
+        let _entered = self.enter_primary(device, Operation::Reserve)?;
         let mut address = 0;
         let status = self.api.address_reserve(&mut address, size.get(), alignment.size().get(), 0, 0);
         self.api.check(status, Operation::Reserve).map_err(|e| e.of(size))?;
@@ -77,16 +76,10 @@ impl Core {
         Ok(range)
     }
 
-    /// Makes the device's primary context current and keeps other threads' virtual-memory calls away.
-    pub(super) fn enter_alone(&self, device: Ordinal, operation: Operation) -> Result<(Entered<'_>, Alone)> {
-        let entered = self.enter_primary(device, operation)?;
-        Ok((entered, alone(self.device(device, operation)?.care)))
-    }
-
     pub(super) fn free(&self, books: &Books, range: DeviceRange) -> Result<()> {
         // Out of the books before the call: the driver may give the same range to another thread at once.
         let device = books.take_range(range)?;
-        let entered = self.enter_alone(device, Operation::Free);
+        let entered = self.enter_primary(device, Operation::Free);
         let freed = entered.and_then(|_entered| {
             let status = self.api.address_free(range.start().get(), range.size().get());
             self.api.check(status, Operation::Free)
@@ -109,7 +102,7 @@ impl Core {
         if options.exportable && !found.sharing {
             return Err(unsupported(Operation::Create, "this device's blocks cannot be exported").of(size));
         }
-        let _entered = self.enter_alone(device, Operation::Create)?;
+        let _entered = self.enter_primary(device, Operation::Create)?;
         let make = |handle: &mut u64, rdma| {
             self.api.create(handle, size.get(), &found.properties(options.exportable, rdma), 0)
         };
@@ -127,7 +120,7 @@ impl Core {
 
     pub(super) fn release(&self, books: &Books, block: NativeBlock) -> Result<()> {
         let entry = books.take_block(block)?;
-        let entered = self.enter_alone(entry.device, Operation::Release);
+        let entered = self.enter_primary(entry.device, Operation::Release);
         let released =
             entered.and_then(|_entered| self.api.check(self.api.release(block.0), Operation::Release));
         released.map_err(|e| {
@@ -138,7 +131,7 @@ impl Core {
 
     pub(super) fn map(&self, books: &Books, range: DeviceRange, block: NativeBlock) -> Result<()> {
         let device = books.begin_map(range, block)?;
-        let entered = self.enter_alone(device, Operation::Map);
+        let entered = self.enter_primary(device, Operation::Map);
         let mapped = entered.and_then(|_entered| {
             let status = self.api.map(range.start().get(), range.size().get(), 0, block.0, 0);
             self.api.check(status, Operation::Map)
@@ -149,7 +142,7 @@ impl Core {
 
     pub(super) fn unmap(&self, books: &Books, range: DeviceRange) -> Result<()> {
         let device = books.begin_unmap(range)?;
-        let entered = self.enter_alone(device, Operation::Unmap);
+        let entered = self.enter_primary(device, Operation::Unmap);
         let unmapped = entered.and_then(|_entered| {
             let status = self.api.unmap(range.start().get(), range.size().get());
             self.api.check(status, Operation::Unmap)
@@ -178,7 +171,7 @@ impl Core {
         let claim = books.begin_access(range)?;
         let result = self.descriptors(&claim.devices, access).and_then(|list| {
             let Some(first) = claim.devices.first().filter(|_| !list.is_empty()) else { return Ok(()) };
-            let _entered = self.enter_alone(*first, Operation::SetAccess)?;
+            let _entered = self.enter_primary(*first, Operation::SetAccess)?;
             self.set_runs(&claim, &list)
         });
         books.end_access(range);

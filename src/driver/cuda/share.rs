@@ -17,7 +17,7 @@ impl Core {
             let hint = "the block was not made exportable";
             return Err(Error::new(Kind::WrongState, Operation::Share, hint).of(entry.size));
         }
-        let _entered = self.enter_alone(entry.device, Operation::Share)?;
+        let _entered = self.enter_primary(entry.device, Operation::Share)?;
         let mut descriptor = -1;
         let status = self.api.export_handle(&mut descriptor, block.0, POSIX_FD, 0);
         self.api.check(status, Operation::Share).map_err(|e| e.of(entry.size))?;
@@ -35,7 +35,7 @@ impl Core {
         fd: BorrowedFd<'_>,
         size: ByteSize,
     ) -> Result<NativeBlock> {
-        let _entered = self.enter_alone(device, Operation::Share)?;
+        let _entered = self.enter_primary(device, Operation::Share)?;
         if size.is_zero() {
             return Err(Error::new(Kind::InvalidSize, Operation::Share, "0 bytes"));
         }
@@ -62,7 +62,7 @@ impl Core {
         block: NativeBlock,
         size: ByteSize,
     ) -> Result<()> {
-        let _entered = self.enter_alone(device, Operation::Query)?;
+        let _entered = self.enter_primary(device, Operation::Query)?;
         match books.block(block, Operation::Query) {
             // A block that was only shown to us may be gone, and its handle another block's by now.
             Ok(known) if known.references > 0 => return same(known, device, size),

@@ -26,6 +26,9 @@ pub(super) const CHECKS: &[Check] = &[
     Check::new("holes between mappings can be filled in any order", holes).needs(VM),
     Check::new("two views of one block show the same bytes", aliases).needs(VM).needs(ALIASING),
     Check::new("a view outlives the other", one_alias_left).needs(VM).needs(ALIASING),
+    Check::new("a block whose first view is gone is mapped again after its access changed", first_view_gone)
+        .needs(VM)
+        .needs(ALIASING),
     Check::new("without aliasing a block is mapped once at a time", no_alias).needs(VM).lacks(ALIASING),
 ];
 
@@ -189,6 +192,20 @@ fn aliases(rig: &mut Rig) -> Verdict {
     rig.holds(b, b"through a", "what the second view shows")?;
     rig.write(b.start(), b"through b")?;
     rig.holds(a, b"through b", "what the first view shows")
+}
+
+fn first_view_gone(rig: &mut Rig) -> Verdict {
+    let ([first, second, third], block) =
+        ([rig.reserve(1)?, rig.reserve(1)?, rig.reserve(1)?], rig.block(1)?);
+    rig.map(first, block)?;
+    rig.map(second, block)?;
+    rig.unmap(first)?;
+    rig.open(second, RW)?;
+    rig.map(first, block)?;
+    rig.open(first, RW)?;
+    rig.map(third, block)?;
+    rig.open(third, AccessMode::READ)?;
+    Ok(rig.open(third, RW)?)
 }
 
 fn one_alias_left(rig: &mut Rig) -> Verdict {

@@ -129,7 +129,7 @@ mod tests {
     fn a_large_buffer_is_seen_at_both_ends_and_in_every_64_kib() {
         let mut bytes = vec![0; (1 << 20) + 13];
         let (seed, end) = (Seed::of_output(1, 2), bytes.len());
-        let by_address = bytes.as_ptr().addr() % (64 << 10) & !7;
+        let by_address = (bytes.as_ptr().addr() % (64 << 10)) & !7;
         for (look, phase) in [(Memory::clone as fn(&Memory) -> Memory, 0), (|of| of.by_address(), by_address)]
         {
             look(&memory(&mut bytes)).write(seed);

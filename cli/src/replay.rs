@@ -7,6 +7,7 @@ mod player;
 mod plot;
 mod recording;
 mod report;
+mod run;
 mod ticks;
 
 pub(crate) use options::Replay;
@@ -131,8 +132,8 @@ fn repeat(
 ) -> Result<Vec<Outcome>, Failure> {
     let (canary, lag, count) = (options.canary, options.lag, players.len());
     let curve = |thread| is_last && thread == 0 && options.plot.is_some();
-    let task =
-        |thread| Task { turn: repetition as usize * count + thread, canary, lag, curve: curve(thread) };
+    let turn = |thread| repetition as usize * count + thread;
+    let task = |thread| Task { turn: turn(thread), alone: count == 1, canary, lag, curve: curve(thread) };
     let progress = &progress;
     std::thread::scope(|scope| {
         let play = |(thread, player)| {

@@ -138,8 +138,8 @@ fn write(folder: &Path, name: &str, bytes: &[u8]) -> String {
     file.to_string_lossy().into_owned()
 }
 
-/// A block of 32 MiB that another stream uses for `uses` operations after its free, and one of the same size
-/// `distance` operations later.
+/// A block of 32 MiB that another stream uses for `uses` allocations after its free, and one of the same size after
+/// `distance` of them.
 fn shared(folder: &Path, uses: u32, distance: u32) -> String {
     let mut text = String::from("a,0,33554432,0\na,1,512,1\nf,0\n");
     for i in 0..distance {
@@ -150,6 +150,9 @@ fn shared(folder: &Path, uses: u32, distance: u32) -> String {
         }
     }
     text.push_str("a,2,33554432,0\nf,2\nc,2\n");
+    if uses >= distance {
+        text.push_str("c,0\n");
+    }
     write(folder, &format!("shared_{uses}_{distance}.csv"), text.as_bytes())
 }
 
@@ -159,11 +162,12 @@ fn a_block_that_another_stream_uses_is_used_again_after_that() {
     let peak = |file: &str, options: &[&str]| {
         count(&replay(file, &[&["--canary", "--repeat", "1"], options].concat()), "peak_reserved_bytes") >> 20
     };
-    let over = shared(folder.path(), 10, 40);
-    let small = 2 * 2;
+    let (over, not_over) = (shared(folder.path(), 10, 5000), shared(folder.path(), 5000, 5000));
+    let small = 2;
     assert_eq!(peak(&over, &[]), 32 + small);
-    // With lag, that use is not over when the second block is asked for.
-    assert_eq!(peak(&over, &["--lag", "1000"]), 64 + small);
+    assert_eq!(peak(&not_over, &[]), 64 + small);
+    // With lag, the first is not over either when the second block is asked for.
+    assert_eq!(peak(&over, &["--lag", "100000"]), 64 + small);
 }
 
 #[test]

@@ -42,7 +42,8 @@ pub(crate) struct Replay {
     #[arg(long)]
     pub(super) canary: bool,
 
-    /// Keeps the streams at least that many operations behind the host, unless the host waits for one
+    /// Keeps the streams at least that many operations behind the host, unless the host waits for one; with --canary on an
+    /// NVIDIA GPU 2000 at most
     #[arg(long, value_name = "STEPS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..1_000_000))]
     pub(super) lag: u32,
 

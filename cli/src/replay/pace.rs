@@ -4,8 +4,8 @@ use gvmm::driver::HostFunction;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A host that does not get on for so long waits for a stream, which then goes on: a GPU would, too.
-const PATIENCE: Duration = Duration::from_millis(10);
+/// A host that does not get on for so long waits for a stream; streams then go on, as a GPU would, until it does.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// What a host has done, for streams that wait for that.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ struct State {
     done: u64,
     /// Nobody waits any more.
     open: bool,
+    /// Nobody waits while so many are done.
+    stalled: Option<u64>,
     /// The least that any stream waits for.
     next: u64,
 }
@@ -31,7 +33,7 @@ impl Pace {
     }
 
     fn with(patience: Duration) -> Arc<Self> {
-        let state = State { done: 0, open: false, next: u64::MAX };
+        let state = State { done: 0, open: false, stalled: None, next: u64::MAX };
         Arc::new(Self { state: Mutex::new(state), changed: Condvar::new(), patience })
     }
 
@@ -63,14 +65,15 @@ impl Pace {
 
     fn wait(&self, goal: u64) {
         let mut state = self.state();
-        while state.done < goal && !state.open {
+        while state.done < goal && !state.open && state.stalled != Some(state.done) {
             let seen = state.done;
             state.next = state.next.min(goal);
             let (now, waited) =
                 self.changed.wait_timeout(state, self.patience).unwrap_or_else(PoisonError::into_inner);
             state = now;
             if waited.timed_out() && state.done == seen {
-                return;
+                state.stalled = Some(seen);
+                self.changed.notify_all();
             }
         }
     }

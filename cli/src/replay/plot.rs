@@ -14,6 +14,9 @@ pub(super) fn write(path: &str, title: &str, curve: &[Point]) -> Result<(), Fail
     std::fs::write(path, text).map_err(|error| Failure::new(format!("--plot {path}: {error}")))
 }
 
+/// Its name, its colour, and what it shows.
+type Line = (&'static str, RGBColor, fn(&Point) -> u64);
+
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 fn draw(text: &mut String, title: &str, curve: &[Point]) -> Drawn {
@@ -28,7 +31,7 @@ fn draw(text: &mut String, title: &str, curve: &[Point]) -> Drawn {
         .y_label_area_size(60)
         .build_cartesian_2d(0..ops, 0.0..(most as f64 / GIB * 1.05).max(1e-6))?;
     chart.configure_mesh().x_desc("operation").y_desc("GiB").draw()?;
-    let lines: [(&str, RGBColor, fn(&Point) -> u64); 3] = [
+    let lines: [Line; 3] = [
         ("reserved", RED, |point| point.reserved),
         ("allocated", BLUE, |point| point.allocated),
         ("requested", BLACK, |point| point.requested),

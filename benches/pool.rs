@@ -77,7 +77,7 @@ fn recordings(c: &mut Criterion) {
     for name in ["gpt2_train", "llama_lora_ckpt", "vit_multires", "two_stream"] {
         let recording = recording(name);
         let world = World::new(recording.streams, ByteSize::gib(64), &[], &Settings::default());
-        let run = || recording.run(&world.pool, &world.streams).expect("memory");
+        let run = || recording.run_each(&world.pool, &world.streams, |_| {}).expect("memory");
         (0..3).for_each(|_| run());
         let before = world.pool.stats();
         group.throughput(Throughput::Elements(2 * before.allocations / 3));

@@ -51,7 +51,11 @@ fn at(start: DevicePtr, word: usize) -> DevicePtr {
 
 impl Game {
     fn new(seed: u64, off: &[&str], settings: &Settings) -> Self {
-        let world = World::new(STREAMS, ByteSize::gib(2), off, settings);
+        Self::on(ByteSize::gib(2), seed, off, settings)
+    }
+
+    fn on(memory: ByteSize, seed: u64, off: &[&str], settings: &Settings) -> Self {
+        let world = World::new(STREAMS, memory, off, settings);
         let size = ByteSize(8 * 2 * WORDS as u64);
         let words = world.host.allocate(Ordinal(0), size).expect("memory");
         let back = world.host.allocate(Ordinal(0), size).expect("memory");
@@ -257,5 +261,19 @@ fn within_a_limit_chunks_are_lent_between_streams() {
 fn without_aliasing_old_views_go_first() {
     let settings = Settings { limit: Some(ByteSize::mib(160)), ..Settings::default() };
     let (_, stats) = Game::new(5, &["aliasing"], &settings).play(2500, "no aliasing");
+    assert!(stats.lent_chunks > 0, "{stats:?}");
+}
+
+#[test]
+fn the_device_s_own_memory_is_a_limit_too() {
+    let (_, stats) = Game::on(ByteSize::mib(160), 6, &[], &Settings::default()).play(2500, "full device");
+    assert!(stats.lent_chunks > 0, "{stats:?}");
+}
+
+#[test]
+fn short_segments_are_used_again_once_their_old_views_are_gone() {
+    let settings =
+        Settings { limit: Some(ByteSize::mib(128)), segment: ByteSize::mib(160), ..Settings::default() };
+    let (_, stats) = Game::new(7, &[], &settings).play(2500, "short segments");
     assert!(stats.lent_chunks > 0, "{stats:?}");
 }

@@ -28,7 +28,7 @@ fn replay(name: &str, limit: Option<f64>, lag: u64, settings: &Settings) -> Run 
         world.pool.reset_peaks();
         let before = world.pool.stats().lent_chunks;
         let run = match lag {
-            0 => recording.run(&world.pool, &world.streams),
+            0 => recording.run(&world),
             lag => recording.run_lagging(&world, lag),
         };
         run.unwrap_or_else(|e| panic!("{name}: {e}\n{:?}", world.pool.shortage()));

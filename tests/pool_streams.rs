@@ -2,29 +2,18 @@
 
 mod pool_support;
 
-use gvmm::driver::{Driver, Stream};
+use gvmm::driver::{CopySlice, Driver, Ordinal, Stream};
 use gvmm::error::Kind;
 use gvmm::pool::{Pool, PoolId, Settings};
 use gvmm::units::{ByteSize, DevicePtr};
-use pool_support::World;
-use std::sync::{Arc, Mutex, mpsc};
+use pool_support::{World, gate};
+use std::sync::Arc;
 
 const MIB4: ByteSize = ByteSize::mib(4);
 
 fn world(limit: Option<u64>) -> World {
     let limit = limit.map(ByteSize::mib);
     World::new(3, ByteSize::gib(1), &[], &Settings { limit, ..Settings::default() })
-}
-
-/// Stops a stream until what it gives is dropped.
-fn gate(world: &World, stream: Stream) -> mpsc::Sender<()> {
-    let (sender, receiver) = mpsc::channel::<()>();
-    let receiver = Mutex::new(receiver);
-    let wait = move || {
-        let _ = receiver.lock().map(|receiver| receiver.recv());
-    };
-    world.host.streams().enqueue(stream, Arc::new(wait)).expect("enqueued");
-    sender
 }
 
 fn take(pool: &Pool, stream: Stream, mib: u64) -> DevicePtr {
@@ -44,7 +33,7 @@ fn the_same_stream_uses_a_block_again_at_once_and_others_have_their_own() {
     assert!(made_for_b > made, "another stream's memory is not taken while there is other");
     assert_eq!(take(pool, a, 4), first);
     assert_eq!(pool.stats().calls.create, made_for_b);
-    drop(gate(&world, a));
+    drop(gate(&world.host, a));
     world.end("same stream");
 }
 
@@ -55,7 +44,7 @@ fn a_block_that_another_stream_uses_waits_for_its_event_and_is_polled() {
     let block = take(pool, a, 4);
     pool.record_stream(block, b).expect("in use");
     pool.record_stream(block, b).expect("twice is once");
-    let open = gate(&world, b);
+    let open = gate(&world.host, b);
     pool.free(block).expect("in use");
     assert_eq!(pool.stats().bytes.active.current, MIB4.get(), "still active");
     assert_eq!(pool.stats().bytes.allocated.current, 0);
@@ -74,7 +63,7 @@ fn freed_on_another_stream_counts_as_used_there() {
     let world = world(None);
     let (pool, a, b) = (&world.pool, world.streams[0], world.streams[1]);
     let block = take(pool, a, 4);
-    let open = gate(&world, b);
+    let open = gate(&world.host, b);
     pool.free_on(block, b).expect("in use");
     assert_ne!(take(pool, a, 4), block);
     assert_eq!(pool.free_on(block, b).map_err(|e| e.kind), Err(Kind::InvalidArgument));
@@ -88,7 +77,7 @@ fn under_pressure_a_pending_block_is_used_behind_a_wait_on_the_device() {
     let (pool, a, b) = (&world.pool, world.streams[0], world.streams[1]);
     let block = take(pool, a, 40);
     pool.record_stream(block, b).expect("in use");
-    let open = gate(&world, b);
+    let open = gate(&world.host, b);
     pool.free(block).expect("in use");
     assert_eq!(take(pool, a, 40), block, "the stream waits, and nobody on the host does");
     assert_eq!((pool.stats().stream_waits, pool.stats().host_waits), (1, 0));
@@ -100,7 +89,7 @@ fn under_pressure_a_pending_block_is_used_behind_a_wait_on_the_device() {
 fn a_side_stream_does_not_keep_its_cache() {
     let world = world(Some(64));
     let (pool, a, b) = (&world.pool, world.streams[0], world.streams[1]);
-    let open = gate(&world, b);
+    let open = gate(&world.host, b);
     let side = take(pool, b, 40);
     pool.free(side).expect("in use");
     let block = take(pool, a, 56);
@@ -191,7 +180,7 @@ fn a_stream_that_ends_leaves_its_memory_to_others() {
     let world = world(Some(64));
     let (pool, a) = (&world.pool, world.streams[0]);
     let streams = world.host.streams();
-    let ending = streams.create(gvmm::driver::Ordinal(0)).expect("a stream");
+    let ending = streams.create(Ordinal(0)).expect("a stream");
     let (kept, freed) = (take(pool, ending, 8), take(pool, ending, 40));
     pool.free(freed).expect("in use");
     pool.forget_stream(ending).expect("known");
@@ -211,7 +200,7 @@ fn a_stream_destroyed_without_a_word_harms_nobody() {
     let world = world(Some(64));
     let (pool, a) = (&world.pool, world.streams[0]);
     let streams = world.host.streams();
-    let gone = streams.create(gvmm::driver::Ordinal(0)).expect("a stream");
+    let gone = streams.create(Ordinal(0)).expect("a stream");
     let (kept, freed, shared) = (take(pool, gone, 8), take(pool, gone, 16), take(pool, a, 8));
     pool.record_stream(shared, gone).expect("in use");
     pool.free(freed).expect("in use");
@@ -231,7 +220,7 @@ fn addresses_are_counted_bounded_and_used_again() {
     let (pool, streams) = (&world.pool, world.host.streams());
     take(pool, world.streams[0], 2);
     for _ in 0..5 {
-        let stream = streams.create(gvmm::driver::Ordinal(0)).expect("a stream");
+        let stream = streams.create(Ordinal(0)).expect("a stream");
         let block = take(pool, stream, 2);
         pool.free(block).expect("in use");
         pool.forget_stream(stream).expect("known");
@@ -243,4 +232,43 @@ fn addresses_are_counted_bounded_and_used_again() {
     let full = pool.alloc(MIB4, world.streams[2]).map_err(|e| e.kind);
     assert_eq!(full, Err(Kind::OutOfAddressSpace));
     world.end("addresses");
+}
+
+#[test]
+fn graphs_are_right_each_time_while_chunks_move_between_their_runs() {
+    let world = world(Some(64));
+    let (pool, host, a, b) = (&world.pool, &world.host, world.streams[0], world.streams[1]);
+    let words = host.allocate(Ordinal(0), ByteSize(24)).expect("memory");
+    let (value, out) = (words, DevicePtr(words.get() + 8));
+    let copy = |dst, src| host.copy(Ordinal(0), a, &[CopySlice { dst, src, bytes: 8 }]).expect("copied");
+    host.streams().capture_begin(a).expect("captured");
+    pool.begin_capture(PoolId(1, 1), Arc::new(move |stream| stream == a)).expect("begun");
+    let inner = take(pool, a, 8);
+    copy(inner, value);
+    copy(out, inner);
+    // Free in the books from here on, yet each run writes there.
+    pool.free(inner).expect("in use");
+    pool.end_capture(PoolId(1, 1)).expect("begun");
+    let graph = host.streams().capture_end(a).expect("captured");
+    for run in 0..1000_u64 {
+        let (stream, other) = if run % 2 == 0 { (a, b) } else { (b, a) };
+        let block = take(pool, stream, 40);
+        host.write(Ordinal(0), value, &run.to_le_bytes()).expect("written");
+        host.streams().launch(graph, a).expect("launched");
+        let own = CopySlice { dst: block, src: value, bytes: 8 };
+        host.copy(Ordinal(0), stream, &[own]).expect("copied");
+        pool.free(block).expect("in use");
+        pool.free(take(pool, other, 36)).expect("in use");
+        host.streams().synchronize(a).expect("right addresses");
+        let mut bytes = [0; 8];
+        host.read(Ordinal(0), out, &mut bytes).expect("read");
+        assert_eq!(u64::from_le_bytes(bytes), run);
+    }
+    assert!(pool.stats().lent_chunks > 1000, "chunks moved");
+    let own = pool.stream_stats().into_iter().find(|s| s.pool == PoolId(1, 1)).expect("its pool");
+    assert_eq!((own.lent.0, own.bytes.reserved.current), (0, ByteSize::mib(8).get()), "none of the graph's");
+    host.streams().destroy_graph(graph).expect("given up");
+    pool.release_pool(PoolId(1, 1)).expect("one");
+    host.deallocate(Ordinal(0), words).expect("given back");
+    world.end("graphs");
 }

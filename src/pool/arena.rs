@@ -251,6 +251,19 @@ impl State {
         }
     }
 
+    /// Takes the oldest pending blocks, of `bytes` together if there are as many.
+    pub(super) fn oldest_pending(&mut self, bytes: u64) -> VecDeque<Pending> {
+        let (mut count, mut sum) = (0, 0);
+        while sum < bytes
+            && let Some(pending) = self.pending.get(count)
+        {
+            sum += u64::from(self.heaps[pending.heap].block(pending.node).size) * UNIT;
+            count += 1;
+        }
+        let rest = self.pending.split_off(count);
+        std::mem::replace(&mut self.pending, rest)
+    }
+
     /// True where no block of it is in use.
     pub(super) const fn is_idle(&self) -> bool {
         self.bytes.active.current == 0

@@ -81,6 +81,13 @@ impl Pool {
         let mut unit = state.alloc(class, totals);
         if unit.is_none() {
             let Some(held) = state.heaps[heap].hold(class.units) else {
+                let mark = state.cooling.iter().find(|c| c.heap == heap).and_then(|c| c.mark.clone());
+                drop(state);
+                if let Some(mark) = mark.filter(|_| self.captures() == 0) {
+                    // Places whose old view is still used are all that is left: rare, as addresses are plenty.
+                    mark.wait()?;
+                    return Err(Lack::Again);
+                }
                 let hint = "no run of the stream's addresses is that long: use a longer segment";
                 return Err(Error::new(Kind::OutOfAddressSpace, Operation::Allocate, hint).of(size).into());
             };
@@ -99,14 +106,15 @@ impl Pool {
         Ok(address)
     }
 
-    /// Makes the arena's stream wait, on the device, for those that use its freed blocks, which are free then.
-    pub(super) fn fold(&self, arena: &Arena) -> bool {
-        let (stream, pending) = {
+    /// Makes the arena's stream wait, on the device, for those that use its freed blocks, which are free then: the
+    /// oldest blocks of `bytes` together, so that the stream waits for no more than it must.
+    pub(super) fn fold(&self, arena: &Arena, bytes: u64) -> bool {
+        let (stream, mut pending) = {
             let mut state = arena.lock();
             if state.ended.is_some() || state.private {
                 return false;
             }
-            (state.stream, std::mem::take(&mut state.pending))
+            (state.stream, state.oldest_pending(bytes))
         };
         // The newest of a stream stands behind all older ones.
         let mut newest: Vec<&Arc<Mark>> = Vec::new();
@@ -119,7 +127,8 @@ impl Pool {
         let mut state = arena.lock();
         if let Err(e) = waits {
             log::debug!("blocks stay pending: {e}");
-            state.pending.extend(pending);
+            pending.append(&mut state.pending);
+            state.pending = pending;
             return false;
         }
         let folded = !pending.is_empty();
@@ -131,7 +140,7 @@ impl Pool {
 
     /// The same for all streams.
     fn fold_all(&self) -> bool {
-        self.table.all().fold(false, |folded, arena| self.fold(arena) | folded)
+        self.table.all().fold(false, |folded, arena| self.fold(arena, u64::MAX) | folded)
     }
 
     /// Gives back free chunks of the other size, at least `bytes` of them if there are as many.

@@ -11,6 +11,7 @@ mod free_index;
 mod grow;
 mod heap;
 mod history;
+mod limits;
 mod nodes;
 #[expect(clippy::module_inception, reason = "the pool as callers see it")]
 mod pool;
@@ -22,6 +23,7 @@ mod size_class;
 mod snapshot;
 mod starts;
 mod stats;
+mod stream;
 mod supply;
 mod table;
 mod totals;

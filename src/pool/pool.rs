@@ -2,8 +2,7 @@
 
 use super::Shortage;
 use super::arena::{Arena, Pending};
-use super::capture::{Captures, DEFAULT, Filter};
-use super::segment::ExpandableSegment;
+use super::capture::{Captures, DEFAULT};
 use super::settings::{Chosen, Settings};
 use super::size_class::{UNIT, UNIT_SHIFT, classify};
 use super::snapshot::EventKind;
@@ -70,12 +69,12 @@ pub struct Pool {
     pub(super) out_of_memory: AtomicU64,
     /// The number of the next event.
     pub(super) events: AtomicU64,
-    access: Mutex<Vec<Access>>,
+    pub(super) access: Mutex<Vec<Access>>,
     spares: Mutex<Vec<Spare>>,
     pub(super) callbacks: Mutex<Vec<Pressure>>,
     pub(super) shortage: Mutex<Option<Shortage>>,
     pub(super) calls: Mutex<(CallCounts, u64)>,
-    making: Mutex<()>,
+    pub(super) making: Mutex<()>,
 }
 
 impl fmt::Debug for Pool {
@@ -85,7 +84,7 @@ impl fmt::Debug for Pool {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -172,72 +171,6 @@ impl Pool {
         result
     }
 
-    /// The arena of a pool and a stream, made where there is none.
-    pub(super) fn arena(&self, pool: u32, stream: Stream) -> Result<&Arena> {
-        if let Some(arena) = self.table.of(pool, stream) {
-            return Ok(arena);
-        }
-        // Held across the driver calls: see the type.
-        let _making = lock(&self.making);
-        if let Some(arena) = self.table.of(pool, stream) {
-            return Ok(arena);
-        }
-        if !self.reuse(pool, stream)? {
-            self.make(pool, stream)?;
-        }
-        let hint = "the arena was taken while it was made: do not forget a stream that is in use";
-        self.table.of(pool, stream).ok_or_else(|| Error::new(Kind::InvalidStream, Operation::Allocate, hint))
-    }
-
-    fn make(&self, pool: u32, stream: Stream) -> Result<()> {
-        let Chosen { segment, chunk, address_limit, history, .. } = &self.chosen;
-        let full = |hint| Error::new(Kind::OutOfAddressSpace, Operation::Reserve, hint);
-        let bytes = segment[0].get() + segment[1].get();
-        if !self.addresses.add_within(bytes, *address_limit) {
-            let hint = "the pool's limit of addresses is reached: use fewer streams, shorter segments or a higher limit";
-            return Err(full(hint).of(ByteSize(bytes)));
-        }
-        let access = lock(&self.access).clone();
-        let segment = |i: usize| ExpandableSegment::new(&self.device, segment[i], chunk[i], &access);
-        let added = segment(0).and_then(|small| Ok([small, segment(1)?])).and_then(|segments| {
-            let arena = Arena::new(segments, pool, stream, *history);
-            arena.lock().private = self.capture.is_private(pool);
-            if self.table.all().next().is_some() {
-                self.totals.set_several();
-            }
-            if self.table.add(Box::new(arena)) { Ok(()) } else { Err(full("the pool has too many streams")) }
-        });
-        added.inspect_err(|_| self.addresses.sub(bytes))
-    }
-
-    /// Gives an arena whose owner is gone to a new one, if there is such an arena.
-    fn reuse(&self, pool: u32, stream: Stream) -> Result<bool> {
-        for arena in self.table.all() {
-            let mark = {
-                let state = arena.lock();
-                let over = state.ended.is_some() || (state.pool != DEFAULT && !state.private);
-                if !over || !state.is_idle() || !state.pending.is_empty() {
-                    continue;
-                }
-                match &state.ended {
-                    Some(mark) => Arc::clone(mark),
-                    None => self.device.mark(state.stream),
-                }
-            };
-            // What it holds was used by the old stream.
-            if mark.wait_on(stream).is_err() {
-                continue;
-            }
-            let mut state = arena.lock();
-            if state.is_idle() {
-                state.private = self.capture.is_private(pool);
-                arena.rekey(&mut state, pool, stream);
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
     /// Gives back what [`Self::alloc`] gave. Work already enqueued on the block's own stream may still use it, and so
     /// may work on the streams that [`Self::record_stream`] named.
     ///
@@ -278,22 +211,8 @@ impl Pool {
     /// Waits for the streams that also use a freed block, by events behind what is enqueued on them now.
     fn follow(&self, arena: &Arena, heap: usize, node: u32, streams: &[Stream]) {
         let marks: Vec<Arc<Mark>> = streams.iter().map(|stream| self.device.mark(*stream)).collect();
-        marks.iter().for_each(|mark| self.record(mark));
+        marks.iter().for_each(|mark| record(&self.device, mark));
         arena.lock().pending.push_back(Pending { heap, node, marks });
-    }
-
-    /// Records a mark as far as that can be done now: while its stream is captured it cannot, and is tried again.
-    pub(super) fn record(&self, mark: &Arc<Mark>) {
-        match mark.record() {
-            Err(e) if e.kind == Kind::InvalidStream => {
-                // Destroyed without a word: forgetting it lets its marks pass.
-                if let Err(e) = self.device.forget_stream(mark.stream()) {
-                    log::debug!("a stream that is gone could not be forgotten: {e}");
-                }
-            }
-            Err(e) => log::debug!("an event is recorded later: {e}"),
-            Ok(()) => {}
-        }
     }
 
     /// Says that `stream` uses the block that holds `address`, too: once it is freed, it is used again only after
@@ -323,157 +242,6 @@ impl Pool {
         })
     }
 
-    /// The chunks that `size` bytes from `address` touch are neither moved nor given back until they are unpinned:
-    /// for memory that was registered elsewhere by its address.
-    ///
-    /// # Errors
-    /// `InvalidArgument` for an address that is not the pool's, `OutOfRange`.
-    pub fn pin(&self, address: DevicePtr, size: ByteSize) -> Result<()> {
-        self.pinned(address, size, |heap, places| {
-            heap.pin(places);
-            true
-        })
-    }
-
-    /// Undoes one [`Self::pin`] of the same bytes.
-    ///
-    /// # Errors
-    /// As [`Self::pin`], and `WrongState` for what is not pinned.
-    pub fn unpin(&self, address: DevicePtr, size: ByteSize) -> Result<()> {
-        self.pinned(address, size, super::heap::Heap::unpin)
-    }
-
-    fn pinned(
-        &self,
-        address: DevicePtr,
-        size: ByteSize,
-        change: impl FnOnce(&mut super::heap::Heap, std::ops::Range<u32>) -> bool,
-    ) -> Result<()> {
-        let Some((arena, heap, _)) = self.table.at(address) else { return Err(unknown(address)) };
-        let places = arena.segments[heap].outwards(address, size)?;
-        if change(&mut arena.lock().heaps[heap], places) {
-            return Ok(());
-        }
-        Err(Error::new(Kind::WrongState, Operation::None, "these bytes are not pinned").of(size))
-    }
-
-    /// Sets the most that the pool may reserve; none: all that there is. What it holds beyond is given back where
-    /// nothing uses it.
-    ///
-    /// # Errors
-    /// `InvalidSize` for 0, `InUse` for less than blocks in use take; then all is as before. Those of
-    /// [`Self::trim`].
-    pub fn set_limit(&self, limit: Option<ByteSize>) -> Result<()> {
-        let refuse = |kind, hint| Err(Error::new(kind, Operation::Allocate, hint));
-        let bytes = limit.map_or(u64::MAX, ByteSize::get);
-        if bytes == 0 {
-            return refuse(Kind::InvalidSize, "a limit of 0 bytes leaves no memory");
-        }
-        let active: u64 = self.table.all().map(|arena| arena.lock().bytes.active.current).sum();
-        if bytes < active {
-            return refuse(Kind::InUse, "blocks in use take more than that: free some first");
-        }
-        self.limit.store(bytes, Ordering::Relaxed);
-        if self.reserved.figure().current > bytes && self.captures() == 0 {
-            self.trim()?;
-        }
-        Ok(())
-    }
-
-    /// Sets the limit as a fraction of the device's memory, above 0 and at most 1.
-    ///
-    /// # Errors
-    /// `InvalidArgument` for another number, `Unsupported` where the device's memory is unknown, and those of
-    /// [`Self::set_limit`].
-    pub fn set_fraction(&self, fraction: f64) -> Result<()> {
-        let refuse = |kind, hint| Err(Error::new(kind, Operation::Allocate, hint));
-        if !(fraction > 0.0 && fraction <= 1.0) {
-            return refuse(Kind::InvalidArgument, "a fraction is above 0 and at most 1");
-        }
-        let total = self.device.info().total.get();
-        if total == 0 {
-            return refuse(Kind::Unsupported, "the device's memory is unknown: set a limit in bytes");
-        }
-        self.set_limit(Some(ByteSize((total as f64 * fraction) as u64)))
-    }
-
-    /// Sets who may use the memory of the pool, also what lives already (an empty list: its own device).
-    ///
-    /// # Errors
-    /// As [`crate::vm::Reservation::set_access`]; then all is as before, as far as the driver lets it.
-    pub fn set_access(&self, access: &[Access]) -> Result<()> {
-        // Held across the driver calls: no segment shall be made with the old list meanwhile.
-        let _making = lock(&self.making);
-        let old = std::mem::replace(&mut *lock(&self.access), access.to_vec());
-        let mut done: Vec<&ExpandableSegment> = Vec::new();
-        for segment in self.table.all().flat_map(|arena| &arena.segments) {
-            if let Err(e) = segment.set_access(access) {
-                for segment in done {
-                    if let Err(e) = segment.set_access(&old) {
-                        log::warn!("a segment keeps its new access: {e}");
-                    }
-                }
-                *lock(&self.access) = old;
-                return Err(e);
-            }
-            done.push(segment);
-        }
-        Ok(())
-    }
-
-    /// Says that a stream is about to be destroyed: what it still has enqueued is remembered, its free memory goes
-    /// to whoever needs it, and its blocks in use stay until they are freed.
-    ///
-    /// # Errors
-    /// `StreamCapturing`, and the driver's; the stream is then still known.
-    pub fn forget_stream(&self, stream: Stream) -> Result<()> {
-        let mark = self.device.mark(stream);
-        self.device.forget_stream(stream)?;
-        for arena in self.table.all() {
-            let mut state = arena.lock();
-            if state.stream == stream && state.ended.is_none() {
-                state.ended = Some(Arc::clone(&mark));
-                arena.hide();
-            }
-        }
-        Ok(())
-    }
-
-    /// From here on, allocations for streams that `filter` takes go to the pool `id`, which is made where it does not
-    /// exist; it has one user more. Until [`Self::end_capture`], nothing is unmapped, lent or waited for.
-    ///
-    /// # Errors
-    /// `InvalidArgument` for [`PoolId::DEFAULT`], `WrongState` where `id` is being allocated to already.
-    pub fn begin_capture(&self, id: PoolId, filter: Filter) -> Result<()> {
-        let is_used = |pool| self.table.all().any(|arena| arena.lock().pool == pool);
-        self.capture.begin(id, filter, is_used)
-    }
-
-    /// Ends what [`Self::begin_capture`] began. The pool stays for its users.
-    ///
-    /// # Errors
-    /// `WrongState` where nothing was begun.
-    pub fn end_capture(&self, id: PoolId) -> Result<()> {
-        self.capture.end(id)
-    }
-
-    /// The pool `id` has one user (a graph) less. Without any, its free memory is lent and trimmed like all other.
-    ///
-    /// # Errors
-    /// `InvalidArgument` for a pool that does not exist, `WrongState` for the last user of one that is being allocated
-    /// to.
-    pub fn release_pool(&self, id: PoolId) -> Result<()> {
-        if let Some(number) = self.capture.release(id)? {
-            for arena in self.table.all() {
-                let mut state = arena.lock();
-                if state.pool == number {
-                    state.private = false;
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Adds a callback for when memory runs out.
     pub fn on_pressure(&self, callback: Pressure) {
         lock(&self.callbacks).push(callback);
@@ -492,7 +260,7 @@ impl Pool {
             let state = arena.lock();
             state.pending.iter().flat_map(|p| p.marks.iter().filter(unrecorded)).cloned().collect()
         };
-        marks.iter().for_each(|mark| self.record(mark));
+        marks.iter().for_each(|mark| record(&self.device, mark));
         arena.lock().look_at_all();
     }
 }
@@ -500,16 +268,31 @@ impl Pool {
 impl Drop for Pool {
     /// Its memory goes once the streams that used it have passed what they have enqueued now.
     fn drop(&mut self) {
+        let device = &self.device;
         for arena in self.table.take() {
             let (stream, ended, pending) = {
                 let mut state = arena.lock();
                 (state.stream, state.ended.take(), std::mem::take(&mut state.pending))
             };
-            let mark = ended.unwrap_or_else(|| self.device.mark(stream));
+            let mark = ended.unwrap_or_else(|| device.mark(stream));
             let marks: Vec<_> = pending.into_iter().flat_map(|p| p.marks).chain([mark]).collect();
-            marks.iter().for_each(|mark| self.record(mark));
-            self.device.retire_value(Box::new(arena), marks);
+            marks.iter().for_each(|mark| record(device, mark));
+            device.retire_value(Box::new(arena), marks);
         }
+    }
+}
+
+/// Records a mark as far as that can be done now: while its stream is captured it cannot, and is tried again.
+fn record(device: &Device, mark: &Mark) {
+    match mark.record() {
+        Err(e) if e.kind == Kind::InvalidStream => {
+            // Destroyed without a word: forgetting it lets its marks pass.
+            if let Err(e) = device.forget_stream(mark.stream()) {
+                log::debug!("a stream that is gone could not be forgotten: {e}");
+            }
+        }
+        Err(e) => log::debug!("an event is recorded later: {e}"),
+        Ok(()) => {}
     }
 }
 
@@ -520,7 +303,7 @@ fn bad_size(size: ByteSize) -> Error {
 }
 
 #[cold]
-fn unknown(address: DevicePtr) -> Error {
+pub(super) fn unknown(address: DevicePtr) -> Error {
     let hint = "no block in use starts there: it was freed already, or is not of this pool";
     Error { address, ..Error::new(Kind::InvalidArgument, Operation::Free, hint) }
 }

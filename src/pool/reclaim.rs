@@ -39,8 +39,8 @@ mod tests {
     #[test]
     fn short_runs_go_first_and_of_the_last_its_end() {
         assert_eq!(choose(vec![10..20, 0..2, 4..5], 4, |_| false), [4..5, 0..2, 19..20]);
-        assert_eq!(choose(vec![10..20], 3, |place| place == 18), [19..20, 16..18]);
-        assert_eq!(choose(vec![0..2], 9, |_| true), []);
+        assert_eq!(choose(vec![10..20, 0..1], 4, |place| place == 18), [0..1, 19..20, 16..18]);
+        assert_eq!(choose(vec![0..2, 4..6], 9, |_| true), []);
     }
 
     proptest! {

@@ -1,5 +1,6 @@
 //! What a pool is made with.
 
+use crate::config::{self, PoolConfig};
 use crate::driver::{Access, DriverKind};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, Granularity};
@@ -42,6 +43,19 @@ impl Default for Settings {
             segment: ByteSize::ZERO,
             access: Vec::new(),
             history: 0,
+        }
+    }
+}
+
+impl Settings {
+    /// The defaults with what the environment says (`GVMM_POOL_CHUNK`, `GVMM_POOL_SMALL_CHUNK`, `GVMM_POOL_LIMIT`).
+    pub fn from_environment() -> Self {
+        let PoolConfig { chunk, small_chunk, limit } = config::get().pool;
+        Self {
+            large_chunk: ByteSize(chunk.unwrap_or_default()),
+            small_chunk: ByteSize(small_chunk.unwrap_or_default()),
+            limit: limit.map(ByteSize),
+            ..Self::default()
         }
     }
 }

@@ -89,7 +89,8 @@ pub struct Stats {
     pub forced_trims: u64,
     /// Allocations that failed for lack of memory.
     pub out_of_memory: u64,
-    /// The pool's driver calls.
+    /// The driver calls made for allocations, frees and trims. Unmaps and releases that follow later, once streams have
+    /// passed, are counted by [`crate::vm::Device::counters`] only.
     pub calls: CallCounts,
     /// Their time in nanoseconds, waits not included.
     pub driver_ns: u64,

@@ -80,7 +80,7 @@ impl Pool {
         self.create(chunk, missing.len(), hand)?;
         if hand.len() < missing.len() && self.captures() == 0 {
             // One wait costs less than moving chunks, and spares the others theirs.
-            if self.fold(arena) {
+            if self.fold(arena, missing.len() as u64 * chunk.get()) {
                 return Err(Lack::Again);
             }
             self.harvest(arena, heap, missing.len(), hand);
@@ -243,13 +243,7 @@ impl Pool {
     }
 
     /// The old view goes once its stream has passed what is enqueued there now.
-    fn retire(
-        &self,
-        arena: &Arena,
-        heap: usize,
-        chunks: &[ChunkIndex],
-        taking: &Taking,
-    ) -> Result<(Vec<Arc<Block>>, Option<Arc<Mark>>)> {
+    fn retire(&self, arena: &Arena, heap: usize, chunks: &[ChunkIndex], taking: &Taking) -> Result<Taken> {
         if taking.ended {
             return Ok((arena.segments[heap].take(chunks, &[])?, None));
         }
@@ -290,6 +284,10 @@ impl Pool {
     }
 }
 
+/// Chunks that were taken, and what must pass before their old view is gone.
+type Taken = (Vec<Arc<Block>>, Option<Arc<Mark>>);
+
+/// Places whose chunks are being taken.
 struct Taking {
     places: Vec<Range<u32>>,
     stream: Stream,

@@ -89,7 +89,7 @@ impl Table {
     }
 
     /// Takes all arenas, to end them.
-    pub(super) fn take(&mut self) -> Vec<Box<Arena>> {
-        self.arenas.iter_mut().filter_map(OnceLock::take).collect()
+    pub(super) fn take(&mut self) -> impl Iterator<Item = Box<Arena>> {
+        self.arenas.iter_mut().filter_map(OnceLock::take)
     }
 }

@@ -10,9 +10,10 @@ use gvmm::driver::{Driver, Ordinal, Stream};
 use gvmm::pool::{Pool, Settings};
 use gvmm::units::{ByteSize, DevicePtr};
 use gvmm::vm::Device;
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::Duration;
 
 /// A pool and what stands below it.
@@ -73,6 +74,8 @@ pub struct Recording {
     pub ops: Vec<Op>,
     pub blocks: usize,
     pub streams: usize,
+    /// The stream of each block.
+    pub owners: Vec<usize>,
     /// The most bytes that the program held.
     pub peak: u64,
 }
@@ -80,7 +83,7 @@ pub struct Recording {
 pub fn recording(name: &str) -> Recording {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/data/alloc/{name}.csv.gz"));
     let file = std::fs::File::open(path).expect("the recording is there");
-    let (mut ops, mut sizes, mut streams) = (Vec::new(), Vec::new(), 1);
+    let (mut ops, mut sizes, mut owners, mut streams) = (Vec::new(), Vec::new(), Vec::new(), 1);
     for line in BufReader::new(GzDecoder::new(file)).lines() {
         let line = line.expect("text");
         let fields: Vec<&str> = line.split(',').collect();
@@ -89,7 +92,8 @@ pub fn recording(name: &str) -> Recording {
             "a" => {
                 let (id, stream) = (number(1) as usize, number(3) as usize);
                 sizes.resize(sizes.len().max(id + 1), 0);
-                sizes[id] = number(2);
+                owners.resize(sizes.len(), 0);
+                (sizes[id], owners[id]) = (number(2), stream);
                 streams = streams.max(stream + 1);
                 ops.push(Op::Alloc { id, bytes: number(2), stream });
             }
@@ -113,7 +117,7 @@ pub fn recording(name: &str) -> Recording {
         }
         peak = peak.max(now);
     }
-    Recording { ops, blocks: sizes.len(), streams, peak }
+    Recording { ops, blocks: sizes.len(), streams, owners, peak }
 }
 
 /// Keeps streams some operations behind the host: each stands at gates that open when the host has gone on.
@@ -150,46 +154,75 @@ impl Lag {
     }
 }
 
+/// A stream that stands until it is opened.
+pub fn gate(host: &HostDriver, stream: Stream) -> mpsc::Sender<()> {
+    let (sender, receiver) = mpsc::channel::<()>();
+    let receiver = Mutex::new(receiver);
+    let wait = move || {
+        let _ = receiver.lock().map(|receiver| receiver.recv());
+    };
+    host.streams().enqueue(stream, Arc::new(wait)).expect("enqueued");
+    sender
+}
+
 impl Recording {
-    /// Runs it once, the streams `lag` operations behind the host (0: not); blocks that it leaves are freed at the
-    /// end.
-    pub fn run(&self, pool: &Pool, streams: &[Stream]) -> Result<(), gvmm::error::Error> {
-        self.run_each(pool, streams, |_| {})
+    /// Runs it once; blocks that it leaves are freed at the end. A stream that uses a freed block stands from the
+    /// free until the recording says that it was done.
+    pub fn run(&self, world: &World) -> Result<(), gvmm::error::Error> {
+        let (mut gates, host, streams) = (HashMap::new(), &world.host, &world.streams);
+        let finish = |stream: Stream| host.streams().synchronize(stream).expect("no stream has failed");
+        let result = self.run_each(&world.pool, streams, |op| match *op {
+            Op::Free { id, later: true } => {
+                let other = streams[(self.owners[id] + 1) % streams.len()];
+                gates.insert(id, (gate(host, other), other));
+            }
+            Op::Completed { id } => {
+                let Some((opens, other)) = gates.remove(&id) else { return };
+                drop(opens);
+                if !gates.values().any(|(_, stream)| *stream == other) {
+                    finish(other);
+                }
+            }
+            _ => {}
+        });
+        gates.clear();
+        streams.iter().for_each(|stream| finish(*stream));
+        result
     }
 
+    /// Runs it once, the streams `behind` operations behind the host.
     pub fn run_lagging(&self, world: &World, behind: u64) -> Result<(), gvmm::error::Error> {
         let (lag, mut now) = (Lag::new(behind), 0);
-        let run = self.run_each(&world.pool, &world.streams, |streams| {
-            lag.step(&world.host, streams, now);
+        let run = self.run_each(&world.pool, &world.streams, |_| {
+            lag.step(&world.host, &world.streams, now);
             now += 1;
         });
         lag.open(u64::MAX);
         run
     }
 
-    fn run_each(
+    /// Runs it once and tells of each operation just before it is done.
+    pub fn run_each(
         &self,
         pool: &Pool,
         streams: &[Stream],
-        mut each: impl FnMut(&[Stream]),
+        mut each: impl FnMut(&Op),
     ) -> Result<(), gvmm::error::Error> {
-        let mut at = vec![(DevicePtr::NULL, 0); self.blocks];
+        let mut at = vec![DevicePtr::NULL; self.blocks];
         for op in &self.ops {
+            each(op);
             match *op {
-                Op::Alloc { id, bytes, stream } => {
-                    at[id] = (pool.alloc(ByteSize(bytes), streams[stream])?, stream);
-                }
+                Op::Alloc { id, bytes, stream } => at[id] = pool.alloc(ByteSize(bytes), streams[stream])?,
                 Op::Free { id, later } => {
-                    let (address, stream) = std::mem::take(&mut at[id]);
+                    let address = std::mem::take(&mut at[id]);
                     if later && streams.len() > 1 {
-                        pool.record_stream(address, streams[(stream + 1) % streams.len()])?;
+                        pool.record_stream(address, streams[(self.owners[id] + 1) % streams.len()])?;
                     }
                     pool.free(address)?;
                 }
-                Op::Completed { .. } => continue,
+                Op::Completed { .. } => {}
             }
-            each(streams);
         }
-        at.into_iter().filter(|(at, _)| !at.is_null()).try_for_each(|(at, _)| pool.free(at))
+        at.into_iter().filter(|at| !at.is_null()).try_for_each(|at| pool.free(at))
     }
 }

@@ -11,6 +11,8 @@ use gvmm::error::{Error, Kind, Result};
 use gvmm::units::ByteSize;
 use gvmm::vm::Device;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 /// Work that lags is held back at so many places for each length of the lag.
 const GATES: u64 = 32;
@@ -18,6 +20,9 @@ const GATES: u64 = 32;
 const POINTS: usize = 1000;
 /// After so many operations the progress is shown.
 const SHOWN: usize = 4096;
+
+/// Streams that take so long have failed.
+const ARRIVAL: Duration = Duration::from_secs(10);
 
 /// One repetition of one thread.
 pub(super) struct Run<'a> {
@@ -29,8 +34,8 @@ pub(super) struct Run<'a> {
     ticks: Ticks,
     times: Vec<u32>,
     baton: Option<Baton<'a>>,
-    /// Until when which stream uses a block that was freed.
-    shared: Vec<(u64, Stream)>,
+    /// Until when another stream uses a block that was freed, and who says that it has passed that.
+    shared: Vec<(u64, Receiver<()>)>,
     outcome: Outcome,
 }
 
@@ -73,7 +78,7 @@ impl<'a> Run<'a> {
             self.step(op).map_err(|error| Failure::of_call(&format!("operation {i}"), &error))?;
             if paced {
                 self.pace.advance(i as u64 + 1);
-                self.see_completed(i as u64 + 1).during("streams")?;
+                self.see_completed(i as u64 + 1);
             }
             if self.task.curve && i.is_multiple_of((ops.len() / POINTS).max(1)) {
                 self.note(i);
@@ -100,7 +105,8 @@ impl<'a> Run<'a> {
                 }
                 let (freed, ticks) = self.ticks.time(|| self.player.pool.free(held.address));
                 self.times.push(ticks);
-                freed
+                freed?;
+                if until > 0 { self.expect(&held, until) } else { Ok(()) }
             }
         }
     }
@@ -152,20 +158,37 @@ impl<'a> Run<'a> {
         }
         self.player.pool.record_stream(held.address, other)?;
         self.player.driver.streams().enqueue(other, self.pace.gate(u64::from(until)))?;
-        self.shared.push((u64::from(until), other));
         self.canary.check(second, block, held)?;
         self.canary.flush(second)
     }
 
-    /// Without lag, a free is complete where the recording says so, however fast the replay is.
-    fn see_completed(&mut self, done: u64) -> Result<()> {
-        if self.task.lag > 0 || self.shared.iter().all(|(until, _)| *until > done) {
+    /// Without lag, what another stream has to do with a freed block is over where the recording says so, however
+    /// fast the replay is.
+    fn expect(&mut self, held: &Held, until: u32) -> Result<()> {
+        if self.task.lag > 0 {
             return Ok(());
         }
-        let (over, still) = self.shared.drain(..).partition::<Vec<_>, _>(|(until, _)| *until <= done);
-        self.shared = still;
-        let streams = self.player.driver.streams();
-        over.into_iter().try_for_each(|(_, stream)| streams.synchronize(stream))
+        let (passed, arrival) = channel();
+        let stream = self.stream(u32::from(held.stream == 0));
+        // Nobody listens any more where the replay has failed.
+        let tell = move || {
+            passed.send(()).ok();
+        };
+        self.player.driver.streams().enqueue(stream, Arc::new(tell))?;
+        self.shared.push((u64::from(until), arrival));
+        Ok(())
+    }
+
+    fn see_completed(&mut self, done: u64) {
+        self.shared.retain(|(until, arrival)| {
+            if *until > done {
+                return true;
+            }
+            if arrival.recv_timeout(ARRIVAL).is_err() {
+                log::warn!("a stream did not pass a shared block in time");
+            }
+            false
+        });
     }
 
     /// From here on, the streams go no further before the host has done so many operations.

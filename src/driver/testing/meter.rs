@@ -59,3 +59,24 @@ impl Tap for Meter {
         result
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::HostConfig;
+    use crate::driver::host::HostDriver;
+    use crate::driver::{CreateOptions, Ordinal};
+    use crate::units::ByteSize;
+
+    #[test]
+    fn calls_are_counted_failed_ones_too() {
+        let host = HostDriver::new(HostConfig::default(), None).expect("a host driver");
+        let meter = Meter::new(Arc::new(host));
+        let block = meter.create(Ordinal(0), ByteSize::mib(2), CreateOptions::default()).expect("a block");
+        assert!(meter.create(Ordinal(0), ByteSize::ZERO, CreateOptions::default()).is_err());
+        meter.release(block).expect("released");
+        let counts = [Call::CREATE, Call::RELEASE, Call::MAP, Call(0)].map(|call| meter.of(call).count);
+        assert_eq!(counts, [2, 1, 0, 0]);
+        assert!(meter.of(Call::CREATE).time > Duration::ZERO);
+    }
+}

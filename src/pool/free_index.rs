@@ -8,7 +8,7 @@
 use super::nodes::{NIL, Node, Nodes};
 
 const EXACT_BITS: u32 = 11;
-/// Sizes below this have lists of their own.
+/// Sizes above this have lists of their own.
 const EXACT: u32 = 1 << EXACT_BITS;
 const PARTS_BITS: u32 = 6;
 /// Lists for each power of two.
@@ -17,6 +17,8 @@ const LISTS: usize = (EXACT + (32 - EXACT_BITS) * PARTS) as usize;
 const WORDS: usize = LISTS.div_ceil(64);
 /// Pieces looked at in one list.
 const LOOKS: u32 = 8;
+/// And so many more where none of those fits, if a list above has pieces that do.
+const MISSES: u32 = 24;
 
 /// The lists.
 #[derive(Debug)]
@@ -87,8 +89,9 @@ impl FreeIndex {
         if first < EXACT as usize {
             return Some(self.heads[first]);
         }
-        self.smallest(nodes, first, units)
-            .or_else(|| self.next(first + 1).and_then(|list| self.smallest(nodes, list, units)))
+        let above = self.next(first + 1);
+        let own = self.smallest(nodes, first, units, if above.is_some() { MISSES } else { u32::MAX });
+        own.or_else(|| self.smallest(nodes, above?, units, 0))
     }
 
     /// Shows every piece in lists that may hold `units`.
@@ -104,11 +107,11 @@ impl FreeIndex {
         }
     }
 
-    /// The smallest of the first pieces of a list; where none of them fits, the first that does.
-    fn smallest(&self, nodes: &Nodes, list: usize, units: u32) -> Option<u32> {
+    /// The smallest of the first pieces of a list; where none of them fits, the first that does, among so many more.
+    fn smallest(&self, nodes: &Nodes, list: usize, units: u32, more: u32) -> Option<u32> {
         let (mut best, mut size, mut looks) = (NIL, u32::MAX, 0);
         let mut i = self.heads[list];
-        while i != NIL && (looks < LOOKS || best == NIL) {
+        while i != NIL && (looks < LOOKS || best == NIL && looks - LOOKS < more) {
             let node = &nodes[i];
             if node.size >= units && node.size < size {
                 (best, size) = (i, node.size);
@@ -172,7 +175,7 @@ mod tests {
                     prop_assert!(all.contains(&i));
                     let (found, best) = (nodes[i].size, *fits.iter().min().expect("one fits"));
                     prop_assert!(found >= wanted);
-                    // Two neighbouring lists at most, and exact below.
+                    // Two neighbouring lists at most, and exact above.
                     prop_assert!(found == best || (best >= EXACT && list_of(found) <= list_of(best).max(list_of(wanted) + 1)));
                 }
             }

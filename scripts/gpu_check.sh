@@ -126,6 +126,9 @@ for program in "$folder"/*; do
                   replay "$program" $recording --budget 1.01 --chunk 2M
               done
               compare bench_steps "$program" llama_donate llama_donate_all llama_nodonate --loads all
+              # With commands that are so large that patching pays, and by the profile measured above.
+              compare bench_steps_16 "$program" llama_donate llama_donate_all llama_nodonate --slots-per-command 16
+              compare bench_steps_profile "$program" llama_donate llama_nodonate --loads all --profile "$logs/profile"
               for recording in llama_donate llama_donate_all llama_nodonate; do
                   for threshold in off 4096 65536 auto; do steps "$program" $recording $threshold; done
                   steps "$program" $recording auto --copies graph

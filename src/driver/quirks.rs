@@ -147,6 +147,13 @@ pub const QUIRKS: &[Quirk] = &[
         care: Care::NO_KERNELS,
     },
     Quirk {
+        name: "cuda-rdma-aliases",
+        reference: "seen with 580.159: a block for RDMA that lost its first mapping while it had others cannot be mapped \
+                    again (CUDA_ERROR_UNKNOWN) once their access changed",
+        applies: |s| cuda(s),
+        care: Care::NO_RDMA,
+    },
+    Quirk {
         name: "hip-before-6",
         reference: "HIP 5.7 source: set-access does nothing and returns success",
         applies: |s| below(s, 6, 0),
@@ -199,13 +206,6 @@ pub const QUIRKS: &[Quirk] = &[
         reference: "openxla/xla #46576 (ROCm 7.14): granting a peer after the local device corrupts the mapping",
         applies: |s| hip(s),
         care: Care::LOCAL_LAST,
-    },
-    Quirk {
-        name: "cuda-rdma-aliases",
-        reference: "seen with 580.159: a block for RDMA that lost its first mapping while it had others cannot be mapped \
-                    again (CUDA_ERROR_UNKNOWN) once their access changed",
-        applies: |s| s.kind == DriverKind::CUDA,
-        care: Care::NO_RDMA,
     },
     Quirk {
         name: "hip-calls-race",

@@ -275,7 +275,8 @@ pub trait Driver: Send + Sync + Debug {
     }
 
     /// As [`copy`](Self::copy), of a route's slices: near ends and bytes are those of the route, or the bytes are 0,
-    /// and then that slice is left out this time.
+    /// and then that slice is left out this time. A capturing stream is refused: in a graph the copies would outlive the
+    /// route.
     fn route_copy(
         &self,
         device: Ordinal,

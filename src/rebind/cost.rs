@@ -169,6 +169,7 @@ const fn median(charge: &Charge) -> Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rebind::profile::Figure;
     use crate::rebind::slot::Direction;
 
     fn h200() -> Profile {
@@ -185,13 +186,15 @@ mod tests {
     }
 
     #[test]
-    fn peers_add_a_fixed_charge_each_and_take_longer_a_block() {
-        let profile = h200();
+    fn peers_take_longer_a_block_and_what_the_profile_says_a_call() {
+        let mut profile = h200();
+        profile.peer_set_access_call = Figure::ns(1_000);
         let one = Costs::new(&profile, Rules { peers: 1, ..Rules::default() });
         let three = Costs::new(&profile, Rules { peers: 3, ..Rules::default() });
-        assert_eq!(one.any_remap().host, Picos::ns(1_085_000));
-        assert_eq!(three.any_remap().host, Picos::ns(3_085_000));
-        assert_eq!(one.remap(ByteSize::mib(2)).host, Picos::ns(50_000 + 1_150 + 48_000));
+        assert_eq!(one.any_remap().host, Picos::ns(86_000));
+        assert_eq!(three.any_remap().host, Picos::ns(88_000));
+        assert_eq!(one.remap(ByteSize::mib(2)).host, Picos::ns(50_000 + 1_150 + 55_000));
+        assert_eq!(three.remap(ByteSize::mib(2)).host, Picos::ns(50_000 + 1_150 + 3 * 55_000));
         // 8 GiB take longer than a peer does.
         assert_eq!(one.remap(ByteSize::gib(8)).host, Picos::ns(105_000 + 1_150 + 324_000));
     }

@@ -106,6 +106,9 @@ for program in "$folder"/*; do
               LIMIT=480 TAIL=24 run bench_vmm "$program" bench vmm --driver cuda --save "$logs/bench_vmm.json"
               TAIL=60 run bench_profile "$program" bench profile --driver cuda --save "$logs/profile"
               compare bench_steps "$program" llama_donate llama_donate_all llama_nodonate --loads all
+              # With commands that are so large that patching pays, and by the profile measured above.
+              compare bench_steps_16 "$program" llama_donate llama_donate_all llama_nodonate --slots-per-command 16
+              compare bench_steps_profile "$program" llama_donate llama_nodonate --loads all --profile "$logs/profile"
               for recording in llama_donate llama_donate_all llama_nodonate; do
                   for threshold in off 4096 65536 auto; do steps "$program" $recording $threshold; done
                   steps "$program" $recording auto --copies graph

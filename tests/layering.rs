@@ -41,6 +41,13 @@ const PURE: &[&str] = &[
     "rebind/profile/builtin.rs",
     "rebind/profile/figure.rs",
     "rebind/profile/text.rs",
+    "pool/free_index.rs",
+    "pool/heap.rs",
+    "pool/nodes.rs",
+    "pool/reclaim.rs",
+    "pool/size_class.rs",
+    "pool/starts.rs",
+    "pool/window.rs",
     "vm/remap.rs",
     "vm/plan.rs",
 ];

@@ -95,6 +95,10 @@ struct Steps {
     #[arg(long, value_enum, default_value_t = copies::Copies::Step)]
     copies: copies::Copies,
 
+    /// How many slots each kernel of an NVIDIA GPU's graph uses, which is what a patch changes; on the host it is one
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..=16))]
+    slots_per_command: u8,
+
     /// How many further devices have access to all memory; at least 1 with --costs h200-peer
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..64))]
     peers: u32,
@@ -194,6 +198,7 @@ fn steps(options: &Steps) -> Result<ExitCode, Failure> {
         threshold: options.threshold.unwrap_or(Threshold::DEFAULT),
         profile: options.profile.as_deref().map(|path| setup::profile(path, &device)).transpose()?,
         copies: options.copies,
+        per_command: options.slots_per_command.into(),
         access: setup::access_list(peers),
     };
     let measured = if device.driver().kind() == DriverKind::CUDA {

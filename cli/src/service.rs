@@ -33,6 +33,9 @@ pub(crate) enum PlanChoice {
     Patch,
 }
 
+/// How many slots a kernel uses unless told otherwise.
+pub(crate) const PER_COMMAND: usize = 16;
+
 /// How a run is to serve its slots.
 #[derive(Clone, Debug)]
 pub(crate) struct Serving {
@@ -41,6 +44,8 @@ pub(crate) struct Serving {
     /// None is the device's own.
     pub(crate) profile: Option<Profile>,
     pub(crate) copies: Copies,
+    /// How many slots each kernel of a graph uses: 1 to 16.
+    pub(crate) per_command: usize,
     /// Goes into every access list.
     pub(crate) access: Vec<Access>,
 }
@@ -49,7 +54,7 @@ impl Serving {
     /// By size, with access for these devices.
     pub(crate) fn by_threshold(threshold: Threshold, access: &[Access]) -> Self {
         let (plan, copies) = (PlanChoice::Threshold, Copies::Step);
-        Self { plan, threshold, profile: None, copies, access: access.to_vec() }
+        Self { plan, threshold, profile: None, copies, per_command: PER_COMMAND, access: access.to_vec() }
     }
 
     /// The first step whose time counts, from 0: by then everything has settled, the planner's layout included.

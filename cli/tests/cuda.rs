@@ -56,7 +56,7 @@ fn info_names_library_version_devices_and_quirks() {
     assert_eq!((&devices[1]["ordinal"], &devices[1]["architecture"]), (&1.into(), &"sm_90".into()));
     let quirks = devices[0]["quirks"].as_array().expect("a list");
     let of = |key: &str| quirks.iter().map(|q| q[key].as_str().expect("a text")).collect::<Vec<_>>();
-    assert_eq!(of("name"), ["cuda-small-parameters", "cuda-old-stream-values"]);
+    assert_eq!(of("name"), ["cuda-small-parameters", "cuda-old-stream-values", "cuda-rdma-aliases"]);
     assert_eq!(of("why"), ["CUDA 12.0 on sm_90", "GVMM_QUIRKS says so"]);
     assert!(of("reference").iter().all(|text| text.contains("release notes")));
     let table = output(&mut gvmm(&["info"]));
@@ -114,6 +114,28 @@ fn steps_with_the_copies_in_the_graph_launch_none() {
     assert_eq!(calls(&steps("llama_donate", &["--threshold", "65536", "--copies", "graph"])), [0.0; 4]);
     let one_moves = calls(&steps("llama_donate", &["--threshold", "4096", "--copies", "graph"]));
     assert_eq!(one_moves, [1.0, 1.0, 1.0, 0.0]);
+}
+
+#[test]
+fn the_graph_is_really_patched() {
+    let patches = |report: &Value| report["per_step"]["patches"].as_f64().expect("a mean");
+    // 590 slots, 16 a kernel: those that move are in 13 of them.
+    let all = steps("llama_donate", &["--plan", "patch"]);
+    assert_eq!((calls(&all), patches(&all)), ([0.0; 4], 13.0));
+    let few = steps("llama_donate_all", &["--plan", "patch", "--slots-per-command", "2"]);
+    assert_eq!((calls(&few), patches(&few)), ([0.0; 4], 10.0));
+    let graph = steps("llama_donate_all", &["--plan", "patch", "--copies", "graph"]);
+    assert_eq!((calls(&graph), patches(&graph)), ([0.0; 4], 2.0));
+}
+
+#[test]
+fn the_planner_leaves_nothing_to_remap() {
+    for copies in ["step", "graph"] {
+        let report = steps("llama_donate", &["--plan", "auto", "--copies", copies]);
+        let [map, unmap, set_access, launches] = calls(&report);
+        assert_eq!([map, unmap, set_access], [0.0; 3]);
+        assert!(launches <= 2.0 && report["predicted_us"].is_number(), "{report}");
+    }
 }
 
 #[test]

@@ -24,6 +24,9 @@ pub(super) const HOST_CAPS: &str = "GVMM_HOST_CAPS";
 pub(super) const HOST_COSTS: &str = "GVMM_HOST_COSTS";
 pub(super) const HOST_MAX_MAPS: &str = "GVMM_HOST_MAX_MAPS";
 pub(super) const SHADOW_BUDGET: &str = "GVMM_SHADOW_BUDGET";
+pub(super) const POOL_CHUNK: &str = "GVMM_POOL_CHUNK";
+pub(super) const POOL_SMALL_CHUNK: &str = "GVMM_POOL_SMALL_CHUNK";
+pub(super) const POOL_LIMIT: &str = "GVMM_POOL_LIMIT";
 pub(super) const PLAN: &str = "GVMM_PLAN";
 pub(super) const PROFILE: &str = "GVMM_PROFILE";
 pub(super) const TMP_COPY_THRESHOLD: &str = "XLA_VMM_TMP_COPY_THRESHOLD";
@@ -85,6 +88,21 @@ const VARIABLES: &[Variable] = &[
         SHADOW_BUDGET,
         "1 % of the device's memory, or 64M",
         "Bytes of shadows for all bindings of a device, or with K, M, G or T behind",
+    ),
+    variable(
+        POOL_CHUNK,
+        "16M, or 4M with a limit; 64M on HIP",
+        "Bytes of a pool's chunks for requests of more than 1 MiB: a multiple of the granule",
+    ),
+    variable(
+        POOL_SMALL_CHUNK,
+        "2M, or 4M with a limit",
+        "Bytes of a pool's chunks for smaller requests: a multiple of the granule",
+    ),
+    variable(
+        POOL_LIMIT,
+        "unset: all that there is",
+        "The most of a device's memory that a pool reserves, in bytes, or with K, M, G or T behind",
     ),
     variable(
         PLAN,

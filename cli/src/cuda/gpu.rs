@@ -150,10 +150,10 @@ impl Gpu {
         call(self.step, &parameters)
     }
 
-    /// Captures the work on all slots, and gives the nodes, one for each 16 slots; none where nodes cannot be patched.
-    pub(super) fn record(&self, stream: Stream, work: &[Work]) -> Result<Vec<u64>> {
+    /// Captures the work on all slots, and gives the nodes, one for so many slots; none where nodes cannot be patched.
+    pub(super) fn record(&self, stream: Stream, work: &[Work], per_node: usize) -> Result<Vec<u64>> {
         let mut nodes = Vec::new();
-        for part in work.chunks(SLOTS) {
+        for part in work.chunks(per_node) {
             self.launch(stream, part)?;
             if self.can_patch() {
                 nodes.push(self.newest_node(stream)?);

@@ -9,6 +9,7 @@ mod failure;
 mod info;
 mod pattern;
 mod pool;
+mod replay;
 mod report;
 mod selftest;
 mod service;
@@ -37,6 +38,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Steps(Steps),
+    Replay(replay::Replay),
     Info(InfoOptions),
     /// Measures this machine's devices.
     #[command(subcommand)]
@@ -177,6 +179,7 @@ fn main() -> ExitCode {
     env_logger::Builder::from_env(env_logger::Env::new().filter_or("GVMM_LOG", "warn")).init();
     let result = match Cli::parse().command {
         Command::Steps(options) => steps(&options),
+        Command::Replay(options) => replay::run(&options),
         Command::Info(options) => info(&options),
         Command::Bench(command) => bench::run(&command),
         Command::Selftest(options) => selftest(&options),
@@ -192,7 +195,7 @@ fn steps(options: &Steps) -> Result<ExitCode, Failure> {
     let costs = setup::CostChoice::read(options.costs.as_deref())?;
     let peers = setup::peers(options.costs.as_deref(), options.peers);
     let device = setup::open_device(options.driver.kind(), costs, peers, options.joint)?;
-    let bar = progress_bar(trace.steps.len() as u64, options.json);
+    let bar = progress_bar("step", trace.steps.len() as u64, options.json);
     let serving = service::Serving {
         plan: service::Serving::choice(options.plan, options.threshold),
         threshold: options.threshold.unwrap_or(Threshold::DEFAULT),
@@ -249,9 +252,9 @@ impl DriverChoice {
 }
 
 /// Shows itself only where the standard error is a terminal.
-fn progress_bar(steps: u64, hidden: bool) -> ProgressBar {
-    let bar = if hidden { ProgressBar::hidden() } else { ProgressBar::new(steps) };
-    match ProgressStyle::with_template("{wide_bar} step {pos} of {len}, {eta} left") {
+fn progress_bar(what: &str, count: u64, hidden: bool) -> ProgressBar {
+    let bar = if hidden { ProgressBar::hidden() } else { ProgressBar::new(count) };
+    match ProgressStyle::with_template(&format!("{{wide_bar}} {what} {{pos}} of {{len}}, {{eta}} left")) {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
     }

@@ -147,6 +147,20 @@ fn steps_remap_in_one_set_access_where_all_moves() {
 }
 
 #[test]
+fn replay_checks_blocks_by_kernels_and_breaks_no_rule() {
+    let recording = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/alloc/two_stream.csv.gz");
+    for options in [&["--budget", "1.02", "--lag", "2000"][..], &["--threads", "2"]] {
+        let mut command = gvmm(&["replay", "--driver", "cuda", "--json", "--canary", "--repeat", "1"]);
+        command.arg(&recording).args(options);
+        command.env("FAKE_CUDA_MEMORY", "100000000000").env("FAKE_CUDA_TRACE", "1");
+        let output = output(&mut command);
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "no breach, no warning");
+        let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!((&report["canary_errors"], &report["oom"]), (&0.into(), &0.into()), "{report}");
+    }
+}
+
+#[test]
 fn a_driver_that_is_named_and_absent_is_a_failure_with_the_reason() {
     for driver in ["cuda", "hip", "level_zero"] {
         let mut command = gvmm(&["steps", "-", "--driver", driver]);

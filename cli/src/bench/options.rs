@@ -160,7 +160,7 @@ fn parse_peers(text: &str) -> Result<Peers, &'static str> {
 }
 
 /// Bytes, or with K, M or G behind.
-fn parse_size(text: &str) -> Result<ByteSize, &'static str> {
+pub(crate) fn parse_size(text: &str) -> Result<ByteSize, &'static str> {
     const BAD: &str = "expected bytes from 1 up, or a number with K, M or G behind";
     let (digits, shift) = match text.as_bytes().last() {
         Some(b'K') => (&text[..text.len() - 1], 10),

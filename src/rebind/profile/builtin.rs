@@ -24,6 +24,7 @@ pub(super) fn for_device(info: &DeviceInfo, driver: DriverKind) -> Profile {
 /// is what `gvmm bench profile` measured on one, "call by call" and "steps" are its tables. A spread reaches to what other
 /// runs of that day gave.
 pub(super) fn h200() -> Profile {
+    let [create, release, map, unmap, set_access] = h200_calls();
     Profile {
         origin: Origin {
             device: "NVIDIA H200".into(),
@@ -33,35 +34,11 @@ pub(super) fn h200() -> Profile {
         },
         // Profile: 1 GiB in 504 µs.
         bandwidth: 4_260_000_000_000,
-        // Call by call, one GPU, 64 blocks.
-        create: curve([
-            (2, 7_700, 2_300),
-            (64, 13_200, 6_000),
-            (256, 27_200, 5_000),
-            (1024, 50_700, 100_000),
-        ]),
-        release: curve([
-            (2, 11_000, 2_300),
-            (64, 28_500, 15_000),
-            (256, 142_500, 50_000),
-            (1024, 302_500, 237_000),
-        ]),
-        // Profile; 256 MiB call by call, 8 GiB from calls in a loop.
-        map: curve([(2, 6_700, 1_400), (64, 6_600, 2_500), (256, 8_400, 3_300), (1024, 7_600, 5_300)]),
-        unmap: curve([
-            (2, 21_600, 2_900),
-            (64, 21_600, 6_300),
-            (256, 30_900, 6_300),
-            (1024, 33_300, 11_100),
-            (8192, 105_000, 0),
-        ]),
-        set_access: curve([
-            (2, 25_000, 3_500),
-            (64, 25_700, 6_200),
-            (256, 49_000, 6_500),
-            (1024, 62_800, 18_600),
-            (8192, 324_000, 0),
-        ]),
+        create,
+        release,
+        map,
+        unmap,
+        set_access,
         // Call by call: one call over N blocks takes N times what one takes, with a peer and without.
         set_access_call: Figure::ns(0),
         peer_set_access_call: Figure::ns(0),
@@ -98,6 +75,31 @@ pub(super) fn h200() -> Profile {
         patch_command: Charge { host: Figure::ns(620), gpu: Figure::ns(0) },
         host_hidden: false,
     }
+}
+
+/// In this order: making blocks, giving them up, mapping, unmapping, setting access.
+fn h200_calls() -> [Curve; 5] {
+    [
+        // Call by call, one GPU, 64 blocks.
+        curve([(2, 7_700, 2_300), (64, 13_200, 6_000), (256, 27_200, 5_000), (1024, 50_700, 100_000)]),
+        curve([(2, 11_000, 2_300), (64, 28_500, 15_000), (256, 142_500, 50_000), (1024, 302_500, 237_000)]),
+        // Profile; 256 MiB call by call, 8 GiB from calls in a loop.
+        curve([(2, 6_700, 1_400), (64, 6_600, 2_500), (256, 8_400, 3_300), (1024, 7_600, 5_300)]),
+        curve([
+            (2, 21_600, 2_900),
+            (64, 21_600, 6_300),
+            (256, 30_900, 6_300),
+            (1024, 33_300, 11_100),
+            (8192, 105_000, 0),
+        ]),
+        curve([
+            (2, 25_000, 3_500),
+            (64, 25_700, 6_200),
+            (256, 49_000, 6_500),
+            (1024, 62_800, 18_600),
+            (8192, 324_000, 0),
+        ]),
+    ]
 }
 
 /// One launch takes `host_ns` on the host. By routes, with far ends by value: 3.1 to 3.9 µs for a launch, and 3 ns for each

@@ -1578,8 +1578,8 @@ typedef struct gvmm_binding_info {
  * Parameters: `device`; `desc`, or NULL for the default; `slots`, `count` elements `stride_bytes` apart, 0
  * allowed; `out_binding`, the handle.
  * Statuses: INVALID_SIZE (a slot of no bytes), INVALID_ARGUMENT (a direction, flag, memory space, access
- * mode, plan mode or number of watched steps), MISALIGNED (an alignment is no power of two, or a shadow address does not have it), OUT_OF_RANGE
- * and OVERLAP (shadow addresses), NO_DEVICE (in the access list), UNKNOWN_VERSION; the last-error detail
+ * mode, plan mode or number of watched steps), MISALIGNED (an alignment is no power of two, or a shadow address
+ * does not have it), OUT_OF_RANGE and OVERLAP (shadow addresses), NO_DEVICE (in the access list), UNKNOWN_VERSION; the last-error detail
  * names the slot.
  * Threads: thread-safe.
  */
@@ -1719,8 +1719,8 @@ typedef struct gvmm_step_report {
  * Parameters: `binding`; `stream`, a `gvmm_stream` or the vendor's own; `buffers`, one for each slot,
  * `count` elements `stride_bytes` apart; `generation`, the one whose addresses the caller recorded, 0
  * before the first; `out_report`, or NULL.
- * Statuses: RECORD_AGAIN; WRONG_STATE (a step is begun, or copies were recorded and no graph is named), BUSY (another thread is in the binding),
- * COUNT_MISMATCH, INVALID_SIZE (a buffer smaller than its slot), INVALID_HANDLE (a block),
+ * Statuses: RECORD_AGAIN; WRONG_STATE (a step is begun, or copies were recorded and no graph is named), BUSY
+ * (another thread is in the binding), COUNT_MISMATCH, INVALID_SIZE (a buffer smaller than its slot), INVALID_HANDLE (a block),
  * INVALID_ARGUMENT (address 0 where one is needed, a block of another device, a generation that was never
  * given), MISALIGNED (a baked slot's buffer), ALIASED, OVERLAP (what is copied
  * out shares bytes with another buffer, or a shadow address does), INVALID_STREAM, STREAM_CAPTURING (something
@@ -1774,10 +1774,8 @@ gvmm_status gvmm_binding_abort(gvmm_binding *binding);
  *
  * Once the graph is named by `gvmm_binding_use_graph`, begin points its copies at the step's buffers, for the
  * launches between that begin and the next, and neither begin nor end launches them. A launch that has not run
- * yet keeps its buffers, so any number of steps may be in flight; where more are than there is room for, begin
- * and end launch the copies of that step after all (the report's `copy_launches` says so). A graph launched
- * twice in a step copies the same twice. Outside of a step it must not be launched: its copies are those of the
- * step before.
+ * yet keeps its buffers, so any number of steps may be in flight. A graph launched twice in a step copies the same
+ * twice. Outside of a step it must not be launched: its copies are those of the step before.
  *
  * State: before, a begin has answered RECORD_AGAIN (the binding has addresses), and no step is begun. What is
  * recorded again replaces what was: a graph with the former copies must not be launched any more. After a

@@ -25,6 +25,7 @@ const PURE: &[&str] = &[
     "rebind/ids.rs",
     "rebind/free_list.rs",
     "rebind/overlap.rs",
+    "rebind/table.rs",
     "rebind/choice.rs",
     "rebind/choice/flow.rs",
     "rebind/choice/greedy.rs",

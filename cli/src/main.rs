@@ -51,8 +51,8 @@ enum Command {
 /// Each slot gets an address that stays. Every step's data is written to the recorded buffers, a command buffer
 /// that was recorded once is launched, and what it saw and wrote is checked. Reported are the binding's own driver
 /// calls: those of its set-up, and means over the steps from the fifth on, with the planner from the seventh; the time is
-/// the median of begin and end together, and of patching the command buffer. On an NVIDIA GPU the command buffer is a graph of kernels, and the time that begin and end add on the
-/// GPU is reported beside that of the graph alone.
+/// the median of begin and end together, and of patching the command buffer. On an NVIDIA GPU the command buffer is a
+/// graph of kernels, and the time that begin and end add on the GPU is reported beside that of the graph alone.
 ///
 /// Exits with 0 when all data was right, with 1 when any was not, with 2 on bad input or when a call fails.
 #[derive(Args)]

@@ -22,10 +22,8 @@ pub const GVMM_COPIES_OUT: u32 = 2;
 ///
 /// Once the graph is named by `gvmm_binding_use_graph`, begin points its copies at the step's buffers, for the
 /// launches between that begin and the next, and neither begin nor end launches them. A launch that has not run
-/// yet keeps its buffers, so any number of steps may be in flight; where more are than there is room for, begin
-/// and end launch the copies of that step after all (the report's `copy_launches` says so). A graph launched
-/// twice in a step copies the same twice. Outside of a step it must not be launched: its copies are those of the
-/// step before.
+/// yet keeps its buffers, so any number of steps may be in flight. A graph launched twice in a step copies the same
+/// twice. Outside of a step it must not be launched: its copies are those of the step before.
 ///
 /// State: before, a begin has answered RECORD_AGAIN (the binding has addresses), and no step is begun. What is
 /// recorded again replaces what was: a graph with the former copies must not be launched any more. After a

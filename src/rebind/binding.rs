@@ -74,8 +74,8 @@ impl Binding {
     /// # Errors
     /// `Busy`, `WrongState` (a step is in progress, or copies were recorded and no graph was named that has them),
     /// `CountMismatch`, `InvalidArgument` (NULL where an address is needed, a generation that was never given),
-    /// `InvalidSize` (a buffer smaller than its slot), `Aliased`, `Overlap` and `OutOfRange` (a buffer that is copied overlaps one that is copied out to, or passes the end of
-    /// the addresses), what [`Buffers::block`] says, `StreamCapturing` (also where the stream of the begin before
+    /// `InvalidSize` (a buffer smaller than its slot), `Aliased`, `Overlap` and `OutOfRange` (a buffer that is copied
+    /// overlaps one that is copied out to, or passes the end of the addresses), what [`Buffers::block`] says, `StreamCapturing` (also where the stream of the begin before
     /// is captured and its event is needed), and whatever driver calls fail with. After a failure the state
     /// is as before, and the same begin may be tried again.
     pub fn begin(
@@ -108,8 +108,8 @@ impl Binding {
     /// `stream` is being captured into, where it stands. `generation` is the one that the graph is recorded with. From
     /// then on begin and end launch none of these copies: begin points those of the graph that
     /// [`use_graph`](Self::use_graph) named at the step's buffers, for the launches after it. Launches that are still
-    /// in their stream keep theirs, so any number of steps may be in flight; where that is more than the driver has
-    /// room for, begin and end launch the copies after all. A graph launched twice in a step copies twice, the same.
+    /// in their stream keep theirs, so any number of steps may be in flight. A graph launched twice in a step copies
+    /// twice, the same.
     ///
     /// Recording a way again replaces what was recorded of it before, and a new generation forgets all: a graph that
     /// has the earlier copies must not be launched any more, as one with addresses of an earlier generation must not.

@@ -16,10 +16,10 @@ pub struct Cost {
 /// How the joint copies get to the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CopyPath {
-    /// Each step launches them, their tables passed by value.
+    /// Each step launches them.
     #[default]
     Launched,
-    /// They were recorded in the command buffer, and a step fills their tables.
+    /// They were recorded in the command buffer, and a step points them at its buffers.
     Recorded,
 }
 

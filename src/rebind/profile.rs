@@ -61,11 +61,11 @@ pub struct Profile {
     /// What it costs that a remap waits for the step before: how long the device stands still around the wait.
     pub remap_wait: Figure,
 
-    /// The joint copy into shadows, its table passed by value with each launch.
+    /// The joint copy into shadows, launched by each step.
     pub copy_in: JointCopy,
     /// The joint copy out of shadows, the same way.
     pub copy_out: JointCopy,
-    /// The joint copy in, recorded in the command buffer, with a table that each step fills.
+    /// The joint copy in, recorded in the command buffer, which each step points at its buffers.
     pub plan_in: JointCopy,
     /// The joint copy out, the same way.
     pub plan_out: JointCopy,

@@ -24,6 +24,7 @@ pub(super) fn for_device(info: &DeviceInfo, driver: DriverKind) -> Profile {
 /// is what `gvmm bench profile` measured on one, "call by call" and "steps" are its tables. A spread reaches to what other
 /// runs of that day gave.
 pub(super) fn h200() -> Profile {
+    let [create, release, map, unmap, set_access] = h200_calls();
     Profile {
         origin: Origin {
             device: "NVIDIA H200".into(),
@@ -33,35 +34,11 @@ pub(super) fn h200() -> Profile {
         },
         // Profile: 1 GiB in 504 µs.
         bandwidth: 4_260_000_000_000,
-        // Call by call, one GPU, 64 blocks.
-        create: curve([
-            (2, 7_700, 2_300),
-            (64, 13_200, 6_000),
-            (256, 27_200, 5_000),
-            (1024, 50_700, 100_000),
-        ]),
-        release: curve([
-            (2, 11_000, 2_300),
-            (64, 28_500, 15_000),
-            (256, 142_500, 50_000),
-            (1024, 302_500, 237_000),
-        ]),
-        // Profile; 256 MiB call by call, 8 GiB from calls in a loop.
-        map: curve([(2, 6_700, 1_400), (64, 6_600, 2_500), (256, 8_400, 3_300), (1024, 7_600, 5_300)]),
-        unmap: curve([
-            (2, 21_600, 2_900),
-            (64, 21_600, 6_300),
-            (256, 30_900, 6_300),
-            (1024, 33_300, 11_100),
-            (8192, 105_000, 0),
-        ]),
-        set_access: curve([
-            (2, 25_000, 3_500),
-            (64, 25_700, 6_200),
-            (256, 49_000, 6_500),
-            (1024, 62_800, 18_600),
-            (8192, 324_000, 0),
-        ]),
+        create,
+        release,
+        map,
+        unmap,
+        set_access,
         // Call by call: one call over N blocks takes N times what one takes, with a peer and without.
         set_access_call: Figure::ns(0),
         peer_set_access_call: Figure::ns(0),
@@ -100,6 +77,31 @@ pub(super) fn h200() -> Profile {
     }
 }
 
+/// In this order: making blocks, giving them up, mapping, unmapping, setting access.
+fn h200_calls() -> [Curve; 5] {
+    [
+        // Call by call, one GPU, 64 blocks.
+        curve([(2, 7_700, 2_300), (64, 13_200, 6_000), (256, 27_200, 5_000), (1024, 50_700, 100_000)]),
+        curve([(2, 11_000, 2_300), (64, 28_500, 15_000), (256, 142_500, 50_000), (1024, 302_500, 237_000)]),
+        // Profile; 256 MiB call by call, 8 GiB from calls in a loop.
+        curve([(2, 6_700, 1_400), (64, 6_600, 2_500), (256, 8_400, 3_300), (1024, 7_600, 5_300)]),
+        curve([
+            (2, 21_600, 2_900),
+            (64, 21_600, 6_300),
+            (256, 30_900, 6_300),
+            (1024, 33_300, 11_100),
+            (8192, 105_000, 0),
+        ]),
+        curve([
+            (2, 25_000, 3_500),
+            (64, 25_700, 6_200),
+            (256, 49_000, 6_500),
+            (1024, 62_800, 18_600),
+            (8192, 324_000, 0),
+        ]),
+    ]
+}
+
 /// One launch takes `host_ns` on the host. By routes, with far ends by value: 3.1 to 3.9 µs for a launch, and 3 ns for each
 /// slice; behind a step's other work 2 µs on the GPU, and 5 ns for each slice besides its bytes.
 const fn h200_copy(host_ns: u64) -> JointCopy {
@@ -112,7 +114,8 @@ const fn h200_copy(host_ns: u64) -> JointCopy {
 /// For a device that was not measured. Remaps are taken to be dear, since where they are cheap a copy still serves
 /// well, and where they are dear (milliseconds are reported of AMD's) nothing else does.
 pub(super) fn cautious(driver: DriverKind, bandwidth: u64) -> Profile {
-    let remap = if driver == DriverKind::HIP { 2_000_000 } else { 100_000 };
+    // On HIP set-access is reported to take milliseconds, one peer after the other.
+    let (remap, peer) = if driver == DriverKind::HIP { (2_000_000, 1_500_000) } else { (100_000, 0) };
     let copy = JointCopy {
         launch: Charge { host: Figure::ns(10_000), gpu: Figure::ns(10_000) },
         slice: Charge { host: Figure::ns(20), gpu: Figure::ns(20) },
@@ -127,7 +130,7 @@ pub(super) fn cautious(driver: DriverKind, bandwidth: u64) -> Profile {
         unmap: by_bytes([30_000, 40_000, 60_000, 160_000]),
         set_access: by_bytes([40_000, 70_000, 110_000, 480_000]),
         set_access_call: Figure::ns(0),
-        peer_set_access_call: Figure::ns(1_500_000),
+        peer_set_access_call: Figure::ns(peer),
         peer_set_access: by_bytes([80_000, 140_000, 220_000, 960_000]),
         peer_unmap: by_bytes([60_000, 80_000, 120_000, 320_000]),
         remap: Figure::ns(remap),

@@ -63,8 +63,10 @@ oracle:
 miri:
 	@if $(CARGO) +nightly miri --version >/dev/null 2>&1 \
 	    || rustup component add --toolchain nightly miri rust-src >/dev/null 2>&1; then \
-	    MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=8 $(CARGO) +nightly miri test --lib -- rebind::plan rebind::churn rebind::cost rebind::exchange \
-	        rebind::threshold rebind::slot rebind::ids rebind::free_list vm::remap units; \
+	    MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=8 $(CARGO) +nightly miri test --lib -- rebind::plan rebind::choice rebind::churn rebind::cost rebind::exchange \
+	        rebind::profile rebind::threshold rebind::slot rebind::ids rebind::table rebind::overlap rebind::free_list \
+	        pool::free_index pool::heap pool::reclaim pool::size_class pool::uses vm::remap units \
+	        --skip rebind::profile_file; \
 	else echo "skipped: Miri: no nightly toolchain has it here"; test -z "$(GVMM_NO_SKIP)"; fi
 
 lint:

@@ -1579,8 +1579,8 @@ typedef struct gvmm_binding_info {
  * Parameters: `device`; `desc`, or NULL for the default; `slots`, `count` elements `stride_bytes` apart, 0
  * allowed; `out_binding`, the handle.
  * Statuses: INVALID_SIZE (a slot of no bytes), INVALID_ARGUMENT (a direction, flag, memory space, access
- * mode, plan mode or number of watched steps), MISALIGNED (an alignment is no power of two, or a shadow address does not have it), OUT_OF_RANGE
- * and OVERLAP (shadow addresses), NO_DEVICE (in the access list), UNKNOWN_VERSION; the last-error detail
+ * mode, plan mode or number of watched steps), MISALIGNED (an alignment is no power of two, or a shadow address
+ * does not have it), OUT_OF_RANGE and OVERLAP (shadow addresses), NO_DEVICE (in the access list), UNKNOWN_VERSION; the last-error detail
  * names the slot.
  * Threads: thread-safe.
  */
@@ -1720,8 +1720,8 @@ typedef struct gvmm_step_report {
  * Parameters: `binding`; `stream`, a `gvmm_stream` or the vendor's own; `buffers`, one for each slot,
  * `count` elements `stride_bytes` apart; `generation`, the one whose addresses the caller recorded, 0
  * before the first; `out_report`, or NULL.
- * Statuses: RECORD_AGAIN; WRONG_STATE (a step is begun, or copies were recorded and no graph is named), BUSY (another thread is in the binding),
- * COUNT_MISMATCH, INVALID_SIZE (a buffer smaller than its slot), INVALID_HANDLE (a block),
+ * Statuses: RECORD_AGAIN; WRONG_STATE (a step is begun, or copies were recorded and no graph is named), BUSY
+ * (another thread is in the binding), COUNT_MISMATCH, INVALID_SIZE (a buffer smaller than its slot), INVALID_HANDLE (a block),
  * INVALID_ARGUMENT (address 0 where one is needed, a block of another device, a generation that was never
  * given), MISALIGNED (a baked slot's buffer), ALIASED, OVERLAP (what is copied
  * out shares bytes with another buffer, or a shadow address does), INVALID_STREAM, STREAM_CAPTURING (something

@@ -78,6 +78,20 @@ steps() {
 }
 step_rows=()
 
+# replay PROGRAM RECORDING [OPTION...]: replays a recording of an allocator, and adds a row of the last repetition.
+replay() {
+    local program=$1 recording=$2 name
+    shift 2
+    name=replay_$recording$(printf '%s' "$@")
+    run "$name" "$program" replay "tests/data/alloc/$recording.csv.gz" --driver cuda --repeat 3 --json "$@"
+    local log="$logs/$name.log" row="| $recording $*" key
+    for key in reserved_over_requested oom lent_chunks device_syncs create map unmap set_access driver_ms mean p50 p99 p999 canary_errors; do
+        row+=" | $(value "$key" "$log" | head -1 | awk '{ printf $1 ~ /\./ ? "%.3f" : "%d", $1 }')"
+    done
+    replay_rows+=("$row |")
+}
+replay_rows=()
+
 # compare NAME PROGRAM RECORDING... [OPTION...]: all strategies side by side; with room to copy every slot.
 compare() {
     local name=$1 program=$2 arguments=()
@@ -105,7 +119,16 @@ for program in "$folder"/*; do
               # Access for all other GPUs too; the whole table is in the log, and what --costs reads beside it.
               LIMIT=480 TAIL=24 run bench_vmm "$program" bench vmm --driver cuda --save "$logs/bench_vmm.json"
               TAIL=60 run bench_profile "$program" bench profile --driver cuda --save "$logs/profile"
+              for recording in gpt2_train llama_lora_ckpt vit_multires two_stream; do
+                  replay "$program" $recording
+                  replay "$program" $recording --budget 1.02 --lag 2000
+                  replay "$program" $recording --budget 1.02 --lag 2000 --canary
+                  replay "$program" $recording --budget 1.01 --chunk 2M
+              done
               compare bench_steps "$program" llama_donate llama_donate_all llama_nodonate --loads all
+              # With commands that are so large that patching pays, and by the profile measured above.
+              compare bench_steps_16 "$program" llama_donate llama_donate_all llama_nodonate --slots-per-command 16
+              compare bench_steps_profile "$program" llama_donate llama_nodonate --loads all --profile "$logs/profile"
               for recording in llama_donate llama_donate_all llama_nodonate; do
                   for threshold in off 4096 65536 auto; do steps "$program" $recording $threshold; done
                   steps "$program" $recording auto --copies graph
@@ -144,5 +167,11 @@ if [ ${#step_rows[@]} -gt 0 ]; then
     echo "| recording | threshold or plan | map | unmap | set access | copies | slots copied | patched | wrong | begin to end: host µs | of that in driver calls | GPU µs | predicted: host µs | GPU µs | the graph alone: host µs | GPU µs |"
     echo "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
     printf '%s\n' "${step_rows[@]}"
+fi
+if [ ${#replay_rows[@]} -gt 0 ]; then
+    echo
+    echo "| recording | reserved / requested | out of memory | lent | host waits | create | map | unmap | set access | driver ms | ns an operation: mean | p50 | p99 | p99.9 | wrong |"
+    echo "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+    printf '%s\n' "${replay_rows[@]}"
 fi
 exit $failed

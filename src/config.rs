@@ -31,6 +31,8 @@ pub struct Config {
     pub tmp_copy_threshold: Option<u64>,
     /// Bytes of shadows a device (`GVMM_SHADOW_BUDGET`), or none for the default.
     pub shadow_budget: Option<u64>,
+    /// What pools that say nothing else are made with.
+    pub pool: PoolConfig,
     /// True where bindings that ask for nothing else are planned by cost (`GVMM_PLAN=auto`).
     pub plan_auto: bool,
     /// The file with the device's costs (`GVMM_PROFILE`), or none for the built-in ones.
@@ -46,6 +48,17 @@ pub struct Libraries {
     pub hip: Option<PathBuf>,
     /// Intel's (`GVMM_ZE_LIBRARY`).
     pub level_zero: Option<PathBuf>,
+}
+
+/// What pools are made with, in bytes; none for the defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct PoolConfig {
+    /// Chunks for requests of more than 1 MiB (`GVMM_POOL_CHUNK`).
+    pub chunk: Option<u64>,
+    /// Chunks for smaller ones (`GVMM_POOL_SMALL_CHUNK`).
+    pub small_chunk: Option<u64>,
+    /// The most that a pool reserves (`GVMM_POOL_LIMIT`).
+    pub limit: Option<u64>,
 }
 
 /// How the host driver shall behave; plain data.
@@ -112,6 +125,11 @@ impl Config {
                 number,
             ),
             shadow_budget: reader.get(SHADOW_BUDGET, "a number of bytes such as 67108864 or 64M", bytes),
+            pool: PoolConfig {
+                chunk: reader.get(POOL_CHUNK, "a number of bytes such as 16M", bytes),
+                small_chunk: reader.get(POOL_SMALL_CHUNK, "a number of bytes such as 2M", bytes),
+                limit: reader.get(POOL_LIMIT, "a number of bytes such as 70G", bytes),
+            },
             plan_auto: reader.get(PLAN, "threshold or auto", plan).unwrap_or_default(),
             profile: lookup(PROFILE).and_then(path),
         };

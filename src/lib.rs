@@ -6,8 +6,8 @@
 //!       capi            handles, status codes, one door for every call
 //!         │
 //!    ┌────┴─────┐
-//!  rebind      (pool)   POLICY. rebind: which slots of a command buffer are baked, mapped or copied
-//!    └────┬─────┘
+//!  rebind      pool     POLICY. rebind: which slots of a command buffer are baked, mapped, copied or patched
+//!    └────┬─────┘                pool: a caching allocator whose segments grow, shrink and lend pages
 //!        vm             MECHANISM. owns address ranges and memory: map, remap, retire, undo
 //!         │
 //!       driver          what a vendor must provide, as one trait; the host's own memory is one
@@ -26,7 +26,13 @@
 //!   stands in for a slot's buffer. **Generation**: which addresses of a binding are in force.
 //! - the actions for a slot: **bake** (its buffer's own address), **map** (an address of ours, remapped when the
 //!   buffer moves), **copy** (a shadow), **patch** (the executor changes the address).
+//! - **churn**: which slots move in which steps. **Profile**: what remaps, copies and patches cost on a device. **Plan**: an
+//!   action for each slot of a binding, chosen by the **planner** from churn and profile; in `vm`, the driver calls of a
+//!   remap. **Digest**: a number that equal plans share.
 //! - **route**: the copies between the shadows of a layout, which stay (near), and the buffers of a step, which do not (far).
+//! - **pool**: gives memory by size and stream. **Arena**: what one (pool, stream) has. **Segment**: an arena's
+//!   addresses, in which **chunks** (blocks of one size) are live where they are needed. **Lend**: move a free chunk to
+//!   where it is needed.
 //! - **retire**: unmap once the streams that may still use a mapping have passed. **Timeline**: a value that a
 //!   stream raises when it gets there. **Mark**: a point in a stream, recorded on a timeline when somebody needs it.
 
@@ -35,6 +41,7 @@ pub mod config;
 pub mod driver;
 pub mod error;
 pub mod logging;
+pub mod pool;
 pub mod rebind;
 pub mod units;
 pub mod vm;

@@ -78,146 +78,139 @@ impl Copies {
     }
 }
 
-/// However many launches are under way, each has the far ends of its step, also where a step launches several times.
-#[test]
-fn a_launch_under_way_keeps_its_far_ends() {
-    let fake = Fake::build("ahead", &[]);
+/// Runs `test` on a fake of its own, and sees that nothing is left behind.
+fn with_copies(name: &str, steps: u64, test: impl FnOnce(&Fake, &Bench, &Copies)) {
+    let fake = Fake::build(name, &[]);
     let bench = fake.bench();
-    let copies = Copies::new(&bench, 7);
-    let route = copies.route(&bench).expect("a route");
-    let (graph, record) = copies.capture(&bench, route);
-    let record = record.expect("recorded");
-    fake.hold(true);
-    for step in 0..200 {
-        copies.point(&bench, record, graph, step).expect("pointed");
-        (0..1 + step % 3)
-            .for_each(|_| bench.driver.streams().launch(graph, copies.stream).expect("launched"));
-    }
-    // What is pointed at after the last launch is nobody's.
-    copies.point(&bench, record, graph, 203).expect("pointed");
-    fake.hold(false);
-    copies.hold(&bench, 199);
-    bench.driver.streams().destroy_graph(graph).expect("destroyed");
-    bench.driver.route_destroy(route).expect("destroyed");
+    let copies = Copies::new(&bench, steps);
+    test(&fake, &bench, &copies);
     copies.give_back(&bench);
     drop(bench);
     fake.clean();
 }
 
+/// However many launches are under way, each has the far ends of its step, also where a step launches several times.
+#[test]
+fn a_launch_under_way_keeps_its_far_ends() {
+    with_copies("ahead", 7, |fake, bench, copies| {
+        let route = copies.route(bench).expect("a route");
+        let (graph, record) = copies.capture(bench, route);
+        let record = record.expect("recorded");
+        fake.hold(true);
+        for step in 0..200 {
+            copies.point(bench, record, graph, step).expect("pointed");
+            (0..1 + step % 3)
+                .for_each(|_| bench.driver.streams().launch(graph, copies.stream).expect("launched"));
+        }
+        // What is pointed at after the last launch is nobody's.
+        copies.point(bench, record, graph, 203).expect("pointed");
+        fake.hold(false);
+        copies.hold(bench, 199);
+        bench.driver.streams().destroy_graph(graph).expect("destroyed");
+        bench.driver.route_destroy(route).expect("destroyed");
+    });
+}
+
 #[test]
 fn a_step_in_a_graph_is_one_update() {
-    let fake = Fake::build("updates", &[]);
-    let bench = fake.bench();
-    let copies = Copies::new(&bench, 5);
-    let route = copies.route(&bench).expect("a route");
-    let (graph, record) = copies.capture(&bench, route);
-    let record = record.expect("recorded");
-    let names = ["cuGraphExecKernelNodeSetParams", "cuEventRecord", "cuLaunchKernel", "cuMemHostAlloc"];
-    let before = names.map(|name| fake.calls(name));
-    for step in 0..160 {
-        copies.point(&bench, record, graph, step).expect("pointed");
-        bench.driver.streams().launch(graph, copies.stream).expect("launched");
-        copies.hold(&bench, step);
-    }
-    let made: Vec<u64> = names.iter().zip(before).map(|(name, before)| fake.calls(name) - before).collect();
-    assert_eq!(made, [160, 0, 0, 0]);
-    bench.driver.streams().destroy_graph(graph).expect("destroyed");
-    bench.driver.route_destroy(route).expect("destroyed");
-    copies.give_back(&bench);
-    drop(bench);
-    fake.clean();
+    with_copies("updates", 5, |fake, bench, copies| {
+        let route = copies.route(bench).expect("a route");
+        let (graph, record) = copies.capture(bench, route);
+        let record = record.expect("recorded");
+        let names = ["cuGraphExecKernelNodeSetParams", "cuEventRecord", "cuLaunchKernel", "cuMemHostAlloc"];
+        let before = names.map(|name| fake.calls(name));
+        for step in 0..160 {
+            copies.point(bench, record, graph, step).expect("pointed");
+            bench.driver.streams().launch(graph, copies.stream).expect("launched");
+            copies.hold(bench, step);
+        }
+        let made: Vec<u64> =
+            names.iter().zip(before).map(|(name, before)| fake.calls(name) - before).collect();
+        assert_eq!(made, [160, 0, 0, 0]);
+        bench.driver.streams().destroy_graph(graph).expect("destroyed");
+        bench.driver.route_destroy(route).expect("destroyed");
+    });
 }
 
 /// A launch carries its far ends by value: nothing is kept for it, and nothing is written to memory.
 #[test]
 fn a_launch_of_a_route_is_one_kernel() {
-    let fake = Fake::build("by_value", &[]);
-    let bench = fake.bench();
-    let copies = Copies::new(&bench, 5);
-    let route = copies.route(&bench).expect("a route");
-    let names = ["cuLaunchKernel", "cuMemcpyAsync", "cuEventRecord", "cuMemAlloc_v2", "cuMemHostAlloc"];
-    let before = names.map(|name| fake.calls(name));
-    for step in 0..10 {
-        let slices = copies.slices(step);
-        assert_eq!(bench.driver.route_copy(DEVICE, copies.stream, route, &slices), Ok(1));
-        copies.hold(&bench, step);
-    }
-    let made: Vec<u64> = names.iter().zip(before).map(|(name, before)| fake.calls(name) - before).collect();
-    assert_eq!(made, [10, 0, 0, 0, 0]);
-    bench.driver.route_destroy(route).expect("destroyed");
-    // Its memory serves the next one.
-    let next = copies.route(&bench).expect("a route");
-    assert_eq!(fake.calls("cuMemAlloc_v2"), before[3]);
-    bench.driver.route_destroy(next).expect("destroyed");
-    copies.give_back(&bench);
-    drop(bench);
-    fake.clean();
+    with_copies("by_value", 5, |fake, bench, copies| {
+        let route = copies.route(bench).expect("a route");
+        let names = ["cuLaunchKernel", "cuMemcpyAsync", "cuEventRecord", "cuMemAlloc_v2", "cuMemHostAlloc"];
+        let before = names.map(|name| fake.calls(name));
+        for step in 0..10 {
+            let slices = copies.slices(step);
+            assert_eq!(bench.driver.route_copy(DEVICE, copies.stream, route, &slices), Ok(1));
+            copies.hold(bench, step);
+        }
+        let made: Vec<u64> =
+            names.iter().zip(before).map(|(name, before)| fake.calls(name) - before).collect();
+        assert_eq!(made, [10, 0, 0, 0, 0]);
+        bench.driver.route_destroy(route).expect("destroyed");
+        // Its memory serves the next one.
+        let next = copies.route(bench).expect("a route");
+        assert_eq!(fake.calls("cuMemAlloc_v2"), before[3]);
+        bench.driver.route_destroy(next).expect("destroyed");
+    });
 }
 
 #[test]
 fn a_stream_of_a_frameworks_own_context_copies_and_does_not_record() {
-    let fake = Fake::build("own_context", &[]);
-    let bench = fake.bench();
-    let copies = Copies::new(&bench, 2);
-    let route = copies.route(&bench).expect("a route");
-    bench.native.own_context(0);
-    let theirs = bench.native.stream();
-    assert_eq!(bench.driver.route_copy(DEVICE, theirs, route, &copies.slices(1)), Ok(1));
-    bench.native.must("cuStreamSynchronize", theirs.0, 0, 0);
-    copies.hold(&bench, 1);
-    bench.native.must("cuStreamBeginCapture_v2", theirs.0, 2, 0);
-    let refused = bench.driver.route_record(theirs, route).expect_err("another context");
-    assert_eq!(refused.kind, Kind::Unsupported);
-    let mut graph = 0_u64;
-    bench.native.must("cuStreamEndCapture", theirs.0, &raw mut graph as u64, 0);
-    bench.native.leave();
-    bench.driver.route_destroy(route).expect("destroyed");
-    copies.give_back(&bench);
-    drop(bench);
-    fake.clean();
+    with_copies("own_context", 2, |_, bench, copies| {
+        let route = copies.route(bench).expect("a route");
+        bench.native.own_context(0);
+        let theirs = bench.native.stream();
+        assert_eq!(bench.driver.route_copy(DEVICE, theirs, route, &copies.slices(1)), Ok(1));
+        bench.native.must("cuStreamSynchronize", theirs.0, 0, 0);
+        copies.hold(bench, 1);
+        bench.native.must("cuStreamBeginCapture_v2", theirs.0, 2, 0);
+        let refused = bench.driver.route_record(theirs, route).expect_err("another context");
+        assert_eq!(refused.kind, Kind::Unsupported);
+        let mut graph = 0_u64;
+        bench.native.must("cuStreamEndCapture", theirs.0, &raw mut graph as u64, 0);
+        bench.native.leave();
+        bench.driver.route_destroy(route).expect("destroyed");
+    });
 }
 
 #[test]
 fn each_call_may_fail_and_is_tried_again() {
-    let fake = Fake::build("route_faults", &[]);
-    let bench = fake.bench();
-    let copies = Copies::new(&bench, 3);
-    for call in ["cuMemAlloc_v2", "cuMemcpyHtoDAsync_v2", "cuStreamSynchronize"] {
-        fake.fail(call, 1, 2);
-        assert_eq!(copies.route(&bench).expect_err(call).kind, Kind::OutOfDeviceMemory);
-    }
-    let route = copies.route(&bench).expect("a route");
-    for call in ["cuLaunchKernel", "cuStreamGetCaptureInfo_v2"] {
-        fake.fail(call, 1, 999);
-        let (graph, record) = copies.capture(&bench, route);
-        assert_eq!(record.expect_err(call).kind, Kind::DriverError, "{call}");
-        // Whatever of it is in the graph copies nothing.
-        bench.driver.streams().launch(graph, copies.stream).expect("launched");
-        bench.driver.streams().synchronize(copies.stream).expect("the stream works");
+    with_copies("route_faults", 3, |fake, bench, copies| {
+        for call in ["cuMemAlloc_v2", "cuMemcpyHtoDAsync_v2", "cuStreamSynchronize"] {
+            fake.fail(call, 1, 2);
+            assert_eq!(copies.route(bench).expect_err(call).kind, Kind::OutOfDeviceMemory);
+        }
+        let route = copies.route(bench).expect("a route");
+        for call in ["cuLaunchKernel", "cuStreamGetCaptureInfo_v2"] {
+            fake.fail(call, 1, 999);
+            let (graph, record) = copies.capture(bench, route);
+            assert_eq!(record.expect_err(call).kind, Kind::DriverError, "{call}");
+            // Whatever of it is in the graph copies nothing.
+            bench.driver.streams().launch(graph, copies.stream).expect("launched");
+            bench.driver.streams().synchronize(copies.stream).expect("the stream works");
+            bench.driver.streams().destroy_graph(graph).expect("destroyed");
+        }
+        let (graph, record) = copies.capture(bench, route);
+        let record = record.expect("recorded");
+        let launch = |step| {
+            bench.driver.streams().launch(graph, copies.stream).expect("launched");
+            copies.hold(bench, step);
+        };
+        copies.point(bench, record, graph, 0).expect("pointed");
+        fake.fail("cuGraphExecKernelNodeSetParams", 1, 999);
+        assert_eq!(copies.point(bench, record, graph, 1).expect_err("failed").kind, Kind::DriverError);
+        launch(0);
+        copies.point(bench, record, graph, 1).expect("pointed");
+        launch(1);
+        fake.fail("cuLaunchKernel", 1, 999);
+        let copied = bench.driver.route_copy(DEVICE, copies.stream, route, &copies.slices(1));
+        assert_eq!(copied.expect_err("failed").kind, Kind::DriverError);
+        bench.driver.route_copy(DEVICE, copies.stream, route, &copies.slices(1)).expect("copied");
+        copies.hold(bench, 1);
         bench.driver.streams().destroy_graph(graph).expect("destroyed");
-    }
-    let (graph, record) = copies.capture(&bench, route);
-    let record = record.expect("recorded");
-    let launch = |step| {
-        bench.driver.streams().launch(graph, copies.stream).expect("launched");
-        copies.hold(&bench, step);
-    };
-    copies.point(&bench, record, graph, 0).expect("pointed");
-    fake.fail("cuGraphExecKernelNodeSetParams", 1, 999);
-    assert_eq!(copies.point(&bench, record, graph, 1).expect_err("failed").kind, Kind::DriverError);
-    launch(0);
-    copies.point(&bench, record, graph, 1).expect("pointed");
-    launch(1);
-    fake.fail("cuLaunchKernel", 1, 999);
-    let copied = bench.driver.route_copy(DEVICE, copies.stream, route, &copies.slices(1));
-    assert_eq!(copied.expect_err("failed").kind, Kind::DriverError);
-    bench.driver.route_copy(DEVICE, copies.stream, route, &copies.slices(1)).expect("copied");
-    copies.hold(&bench, 1);
-    bench.driver.streams().destroy_graph(graph).expect("destroyed");
-    bench.driver.route_destroy(route).expect("destroyed");
-    copies.give_back(&bench);
-    drop(bench);
-    fake.clean();
+        bench.driver.route_destroy(route).expect("destroyed");
+    });
 }
 
 /// A step's buffers: plain memory.

@@ -24,6 +24,7 @@ mod vmm;
 use crate::failure::Failure;
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
+pub(crate) use options::parse_size;
 use std::process::ExitCode;
 
 /// What to measure.

@@ -1,4 +1,5 @@
-//! `gvmm steps` on an NVIDIA GPU: the command buffer is a real graph of kernels, and so are the checks.
+//! `gvmm steps` on an NVIDIA GPU: the command buffer is a real graph of kernels, and so are the checks. Those of `gvmm replay`
+//! are the same kernels.
 
 mod api;
 mod clock;
@@ -8,5 +9,5 @@ mod patch;
 
 pub(crate) use clock::{BatchList, Clock};
 pub(crate) use executor::{Executor, run};
-pub(crate) use gpu::can_patch;
+pub(crate) use gpu::{Gpu, NONE, Work, can_patch};
 pub(crate) use patch::{Bench as GraphBench, Both};

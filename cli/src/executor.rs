@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct StepCost {
     pub(crate) begun: StepReport,
     pub(crate) ended: StepReport,
-    /// With what lies between: patching the command buffer, and how much longer the launch of a patched one takes.
+    /// With what lies between: patching the command buffer, and how much longer its launch takes after that or a remap.
     pub(crate) time: Duration,
     /// Commands that were patched.
     pub(crate) patched: u64,

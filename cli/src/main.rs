@@ -9,6 +9,7 @@ mod failure;
 mod info;
 mod pattern;
 mod pool;
+mod replay;
 mod report;
 mod selftest;
 mod service;
@@ -37,6 +38,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Steps(Steps),
+    Replay(replay::Replay),
     Info(InfoOptions),
     /// Measures this machine's devices.
     #[command(subcommand)]
@@ -49,8 +51,8 @@ enum Command {
 /// Each slot gets an address that stays. Every step's data is written to the recorded buffers, a command buffer
 /// that was recorded once is launched, and what it saw and wrote is checked. Reported are the binding's own driver
 /// calls: those of its set-up, and means over the steps from the fifth on, with the planner from the seventh; the time is
-/// the median of begin and end together, and of patching the command buffer. On an NVIDIA GPU the command buffer is a graph of kernels, and the time that begin and end add on the
-/// GPU is reported beside that of the graph alone.
+/// the median of begin and end together, and of patching the command buffer. On an NVIDIA GPU the command buffer is a
+/// graph of kernels, and the time that begin and end add on the GPU is reported beside that of the graph alone.
 ///
 /// Exits with 0 when all data was right, with 1 when any was not, with 2 on bad input or when a call fails.
 #[derive(Args)]
@@ -94,6 +96,10 @@ struct Steps {
     /// Who makes the copies of a step
     #[arg(long, value_enum, default_value_t = copies::Copies::Step)]
     copies: copies::Copies,
+
+    /// How many slots each kernel of an NVIDIA GPU's graph uses, which is what a patch changes; on the host it is one
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..=16))]
+    slots_per_command: u8,
 
     /// How many further devices have access to all memory; at least 1 with --costs h200-peer
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..64))]
@@ -173,6 +179,7 @@ fn main() -> ExitCode {
     env_logger::Builder::from_env(env_logger::Env::new().filter_or("GVMM_LOG", "warn")).init();
     let result = match Cli::parse().command {
         Command::Steps(options) => steps(&options),
+        Command::Replay(options) => replay::run(&options),
         Command::Info(options) => info(&options),
         Command::Bench(command) => bench::run(&command),
         Command::Selftest(options) => selftest(&options),
@@ -188,12 +195,13 @@ fn steps(options: &Steps) -> Result<ExitCode, Failure> {
     let costs = setup::CostChoice::read(options.costs.as_deref())?;
     let peers = setup::peers(options.costs.as_deref(), options.peers);
     let device = setup::open_device(options.driver.kind(), costs, peers, options.joint)?;
-    let bar = progress_bar(trace.steps.len() as u64, options.json);
+    let bar = progress_bar("step", trace.steps.len() as u64, options.json);
     let serving = service::Serving {
         plan: service::Serving::choice(options.plan, options.threshold),
         threshold: options.threshold.unwrap_or(Threshold::DEFAULT),
         profile: options.profile.as_deref().map(|path| setup::profile(path, &device)).transpose()?,
         copies: options.copies,
+        per_command: options.slots_per_command.into(),
         access: setup::access_list(peers),
     };
     let measured = if device.driver().kind() == DriverKind::CUDA {
@@ -244,9 +252,9 @@ impl DriverChoice {
 }
 
 /// Shows itself only where the standard error is a terminal.
-fn progress_bar(steps: u64, hidden: bool) -> ProgressBar {
-    let bar = if hidden { ProgressBar::hidden() } else { ProgressBar::new(steps) };
-    match ProgressStyle::with_template("{wide_bar} step {pos} of {len}, {eta} left") {
+fn progress_bar(what: &str, count: u64, hidden: bool) -> ProgressBar {
+    let bar = if hidden { ProgressBar::hidden() } else { ProgressBar::new(count) };
+    match ProgressStyle::with_template(&format!("{{wide_bar}} {what} {{pos}} of {{len}}, {{eta}} left")) {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
     }

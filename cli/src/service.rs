@@ -33,6 +33,9 @@ pub(crate) enum PlanChoice {
     Patch,
 }
 
+/// How many slots a kernel uses unless told otherwise.
+pub(crate) const PER_COMMAND: usize = 16;
+
 /// How a run is to serve its slots.
 #[derive(Clone, Debug)]
 pub(crate) struct Serving {
@@ -41,6 +44,8 @@ pub(crate) struct Serving {
     /// None is the device's own.
     pub(crate) profile: Option<Profile>,
     pub(crate) copies: Copies,
+    /// How many slots each kernel of a graph uses: 1 to 16.
+    pub(crate) per_command: usize,
     /// Goes into every access list.
     pub(crate) access: Vec<Access>,
 }
@@ -49,7 +54,7 @@ impl Serving {
     /// By size, with access for these devices.
     pub(crate) fn by_threshold(threshold: Threshold, access: &[Access]) -> Self {
         let (plan, copies) = (PlanChoice::Threshold, Copies::Step);
-        Self { plan, threshold, profile: None, copies, access: access.to_vec() }
+        Self { plan, threshold, profile: None, copies, per_command: PER_COMMAND, access: access.to_vec() }
     }
 
     /// The first step whose time counts, from 0: by then everything has settled, the planner's layout included.
@@ -231,4 +236,34 @@ pub(crate) fn churn(trace: &Trace) -> Churn {
         Moves(pairs.fold(0, |bits, (step, pair)| bits | u8::from(pair[0][i] != pair[1][i]) << step))
     };
     Churn::new((0..trace.slots.len()).map(moves).collect(), watched.len().saturating_sub(1) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::setup::{CostChoice, Joint, open_device};
+    use gvmm::driver::DriverKind;
+    use gvmm::units::ByteSize;
+
+    #[test]
+    fn churn_is_what_moves_in_the_first_five_steps() {
+        let slot = crate::trace::Slot { name: "s".into(), bytes: 8, is_in: true, is_out: false };
+        let steps =
+            [[1, 1, 1], [2, 1, 1], [1, 1, 1], [2, 1, 2], [1, 1, 2], [1, 7, 2]].map(Vec::from).to_vec();
+        let trace = Trace { name: "t".into(), slots: vec![slot.clone(), slot.clone(), slot], steps };
+        let seen = churn(&trace);
+        assert_eq!((seen.moves(), seen.steps()), (&[Moves(0b1111), Moves(0), Moves(0b0100)][..], 4));
+        let one = Trace { steps: trace.steps[..1].to_vec(), ..trace };
+        assert_eq!((churn(&one).moves(), churn(&one).steps()), (&[Moves(0); 3][..], 0));
+    }
+
+    #[test]
+    fn the_smallest_slots_are_copied_until_the_budget_is_spent() {
+        let device =
+            open_device(Some(DriverKind::HOST), CostChoice::None, 0, Joint::On).expect("the host driver");
+        rebind::set_shadow_budget(&device, ByteSize(100));
+        let slots: Vec<Slot> = [60, 50, 40, 200].map(|bytes| Slot::new(ByteSize(bytes))).to_vec();
+        let expected = [Action::MAP, Action::COPY, Action::COPY, Action::MAP];
+        assert_eq!(copied(&device, &slots), expected);
+    }
 }

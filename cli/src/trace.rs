@@ -7,6 +7,7 @@ mod line;
 mod source;
 
 use line::{Line, Role};
+pub(crate) use line::{MAX_BYTES, number, shown};
 use std::collections::HashMap;
 use std::fmt;
 use std::io::BufRead;
@@ -54,22 +55,33 @@ impl std::error::Error for TraceError {}
 
 /// What was expected and what was found, where the line is known to the caller.
 #[derive(PartialEq, Eq, Debug)]
-struct Unexpected {
+pub(crate) struct Unexpected {
     expected: String,
     found: String,
 }
 
 impl Unexpected {
-    fn new(expected: impl Into<String>, found: impl Into<String>) -> Self {
+    pub(crate) fn new(expected: impl Into<String>, found: impl Into<String>) -> Self {
         Self { expected: expected.into(), found: found.into() }
     }
 }
 
 /// Reads the recording `path`, plain or gzip; `-` is the standard input.
 pub(crate) fn read(path: &str) -> Result<Trace, TraceError> {
+    read_with(path, Builder::default(), Builder::add_line, Builder::finish)
+}
+
+/// Reads a recording of any kind: `add` takes each line that says something, and `finish` what they made and the
+/// file's name.
+pub(crate) fn read_with<B, R>(
+    path: &str,
+    builder: B,
+    add: impl Fn(&mut B, &str) -> Result<(), Unexpected>,
+    finish: impl FnOnce(B, &str) -> Result<R, Unexpected>,
+) -> Result<R, TraceError> {
     let name = if path == "-" { "<stdin>" } else { path };
     match source::open(path) {
-        Ok(source) => read_from(source, name),
+        Ok(source) => read_from(source, name, builder, add, finish),
         Err(error) => Err(TraceError {
             file: name.into(),
             line: 0,
@@ -79,18 +91,28 @@ pub(crate) fn read(path: &str) -> Result<Trace, TraceError> {
     }
 }
 
-fn read_from(mut source: impl BufRead, name: &str) -> Result<Trace, TraceError> {
-    let (mut builder, mut number) = (Builder::default(), 0);
-    let result = read_lines(&mut source, &mut builder, &mut number);
-    match result.and_then(|()| builder.finish(name)) {
-        Ok(trace) => Ok(trace),
-        Err(Unexpected { expected, found }) => {
-            Err(TraceError { file: name.into(), line: number.max(1), expected, found })
-        }
-    }
+pub(crate) fn read_from<B, R>(
+    mut source: impl BufRead,
+    name: &str,
+    mut builder: B,
+    add: impl Fn(&mut B, &str) -> Result<(), Unexpected>,
+    finish: impl FnOnce(B, &str) -> Result<R, Unexpected>,
+) -> Result<R, TraceError> {
+    let mut number = 0;
+    let result = read_lines(&mut source, &mut number, |text| add(&mut builder, text));
+    result.and_then(|()| finish(builder, name)).map_err(|Unexpected { expected, found }| TraceError {
+        file: name.into(),
+        line: number.max(1),
+        expected,
+        found,
+    })
 }
 
-fn read_lines(source: &mut impl BufRead, builder: &mut Builder, number: &mut u64) -> Result<(), Unexpected> {
+fn read_lines(
+    source: &mut impl BufRead,
+    number: &mut u64,
+    mut add: impl FnMut(&str) -> Result<(), Unexpected>,
+) -> Result<(), Unexpected> {
     let mut bytes = Vec::new();
     loop {
         // A read that fails does so on the line after the last whole one.
@@ -100,7 +122,7 @@ fn read_lines(source: &mut impl BufRead, builder: &mut Builder, number: &mut u64
             return Ok(());
         };
         if !text.is_empty() && !text.starts_with('#') {
-            builder.add(&line::parse(text)?)?;
+            add(text)?;
         }
     }
 }
@@ -116,6 +138,10 @@ struct Builder {
 }
 
 impl Builder {
+    fn add_line(&mut self, text: &str) -> Result<(), Unexpected> {
+        self.add(&line::parse(text)?)
+    }
+
     fn add(&mut self, line: &Line<'_>) -> Result<(), Unexpected> {
         self.go_to_step(line.step)?;
         let slot = self.slot(line)?;

@@ -236,6 +236,12 @@ fn recording(folder: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
+/// The strategies of a recording, by name.
+fn strategies(recording: &Value) -> Vec<(&str, &Value)> {
+    let all = recording["strategies"].as_array().expect("a list").iter();
+    all.map(|outcome| (outcome["strategy"].as_str().expect("a name"), outcome)).collect()
+}
+
 #[test]
 fn strategies_run_in_turn_and_differ_in_their_counts() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -245,7 +251,7 @@ fn strategies_run_in_turn_and_differ_in_their_counts() {
         let report = json(command.env("FAKE_CUDA_MEMORY", "100000000000").env("GVMM_SHADOW_BUDGET", "128M"));
         let recordings = report["recordings"].as_array().expect("a list");
         assert_eq!((recordings.len(), &report["rounds"]), (2, &2.into()));
-        let seen = recordings[0]["strategies"].as_array().expect("a list").iter().map(|outcome| {
+        let seen = strategies(&recordings[0]).into_iter().map(|(name, outcome)| {
             let (report, step) = (&outcome["report"], &outcome["report"]["per_step"]);
             assert_eq!(
                 (&report["mismatches"], &report["verified_slots"]),
@@ -253,20 +259,83 @@ fn strategies_run_in_turn_and_differ_in_their_counts() {
                 "{report}"
             );
             assert_eq!(outcome["gpu_us"].is_null(), driver == "host");
-            let counts = ["map", "unmap", "set_access", "copy_launches"]
+            assert_eq!(report["predicted_us"].is_null(), name == "XLA's rule, slot by slot", "{name}");
+            let counts = ["map", "unmap", "set_access", "copy_launches", "patches"]
                 .map(|key| step[key].as_f64().expect("a mean"));
-            (outcome["strategy"].as_str().expect("a name"), counts)
+            (name, counts)
         });
         let seen: Vec<_> = seen.collect();
+        // A kernel of the graph has all three slots, a function of the host one.
+        let patches = if driver == "cuda" { 1.0 } else { 2.0 };
         let expected = [
-            ("remap all", [2.0, 2.0, 1.0, 0.0]),
-            ("XLA's rule, slot by slot", [0.0, 0.0, 0.0, 2.0]),
-            ("XLA's rule", [0.0, 0.0, 0.0, 1.0]),
-            ("copy all", [0.0, 0.0, 0.0, 2.0]),
+            ("map all", [2.0, 2.0, 1.0, 0.0, 0.0]),
+            ("copy all", [0.0, 0.0, 0.0, 2.0, 0.0]),
+            ("patch all", [0.0, 0.0, 0.0, 0.0, patches]),
+            ("XLA's rule", [0.0, 0.0, 0.0, 1.0, 0.0]),
+            ("XLA's rule, slot by slot", [0.0, 0.0, 0.0, 2.0, 0.0]),
+            ("planner", [0.0, 0.0, 0.0, 1.0, 0.0]),
+            ("planner, copies in the graph", [0.0, 0.0, 0.0, 0.0, 0.0]),
         ];
         assert_eq!(seen, expected, "{driver}");
-        let least = recordings[0]["strategies"].as_array().expect("a list").iter();
-        assert_eq!(least.filter(|outcome| outcome["ratio"] == 1.0).count(), 1);
+        let pure = strategies(&recordings[0]).into_iter().filter(|(_, outcome)| outcome["pure"] == true);
+        assert_eq!(pure.filter(|(_, outcome)| outcome["ratio"] == 1.0).count(), 1);
+    }
+}
+
+#[test]
+fn what_a_driver_cannot_do_is_no_strategy_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = recording(folder.path());
+    for (off, missing) in [("-virtual_memory", "map all"), ("-routes", "planner, copies in the graph")] {
+        let report = json(gvmm("host", &["bench", "steps", &path]).env("GVMM_HOST_CAPS", off));
+        let names: Vec<_> = strategies(&report["recordings"][0]).into_iter().map(|(name, _)| name).collect();
+        assert!(names.len() == 6 && !names.contains(&missing), "{names:?}");
+    }
+}
+
+/// What is said of recordings and loads, with simulated costs: counts and predictions, no time.
+#[test]
+fn the_simulated_plan_is_never_dearer_than_the_best_pure_strategy() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/steps");
+    let file = folder.join("llama_donate.csv.gz");
+    let mut command = gvmm("host", &["bench", "steps", "--costs", "h200", "--rounds", "1"]);
+    let loads = "one-4B,hundred-2M,hundred-64K-half,random-10-100,random-30-50,random-100-25";
+    command.arg(file).args(["--loads", loads, "--most", "2M"]);
+    let report = json(command.env("GVMM_SHADOW_BUDGET", "8M"));
+    assert_eq!(report["times"], "simulated: h200");
+    let recordings = report["recordings"].as_array().expect("a list");
+    assert_eq!(recordings.len(), 7);
+    for recording in recordings {
+        let predicted = |outcome: &Value| outcome["report"]["predicted_us"].as_f64();
+        let all = strategies(recording);
+        let pure = all.iter().filter(|(_, outcome)| outcome["pure"] == true);
+        let best = pure.filter_map(|(_, outcome)| predicted(outcome)).fold(f64::INFINITY, f64::min);
+        for (name, outcome) in &all {
+            assert_eq!(outcome["report"]["mismatches"], 0, "{name}: {outcome}");
+            // Times are whole picoseconds, and means of them are rounded.
+            let dear = name.starts_with("planner") && predicted(outcome).is_none_or(|us| us > best + 1e-4);
+            assert!(!dear, "{}: {name} costs {:?}, not {best}", recording["trace"], predicted(outcome));
+        }
+    }
+    let (_, planned) = strategies(&recordings[0])[5];
+    let step = &planned["report"]["per_step"];
+    assert_eq!([&step["map"], &step["unmap"], &step["set_access"]], [&Value::from(0.0); 3], "{planned}");
+    assert!(step["copy_launches"].as_f64() <= Some(2.0), "{planned}");
+}
+
+#[test]
+fn loads_are_made_up_on_demand_and_named() {
+    let report =
+        json(&mut gvmm("host", &["bench", "steps", "--loads", "one-4B,random-10-0", "--most", "1M"]));
+    let names = report["recordings"].as_array().expect("a list").iter().map(|load| load["trace"].clone());
+    assert_eq!(names.collect::<Vec<_>>(), ["one-4B", "random-10-0"]);
+    for (arguments, message) in [
+        (&["bench", "steps", "--loads", "many"][..], "mixed-rhythms"),
+        (&["bench", "steps"][..], "name a recording, or --loads"),
+    ] {
+        let output = run(&mut gvmm("host", arguments));
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && text.contains(message), "{text}");
     }
 }
 

@@ -56,9 +56,10 @@ fn info_names_library_version_devices_and_quirks() {
     assert_eq!((&devices[1]["ordinal"], &devices[1]["architecture"]), (&1.into(), &"sm_90".into()));
     let quirks = devices[0]["quirks"].as_array().expect("a list");
     let of = |key: &str| quirks.iter().map(|q| q[key].as_str().expect("a text")).collect::<Vec<_>>();
-    assert_eq!(of("name"), ["cuda-small-parameters", "cuda-old-stream-values"]);
-    assert_eq!(of("why"), ["CUDA 12.0 on sm_90", "GVMM_QUIRKS says so"]);
-    assert!(of("reference").iter().all(|text| text.contains("release notes")));
+    assert_eq!(of("name"), ["cuda-small-parameters", "cuda-old-stream-values", "cuda-rdma-aliases"]);
+    assert_eq!(of("why"), ["CUDA 12.0 on sm_90", "GVMM_QUIRKS says so", "CUDA 12.0 on sm_90"]);
+    assert!(of("reference")[..2].iter().all(|text| text.contains("release notes")));
+    assert!(of("reference")[2].contains("580.159"));
     let table = output(&mut gvmm(&["info"]));
     let table = String::from_utf8_lossy(&table.stdout);
     assert!(table.contains("cuda (CUDA 13.0)") && table.contains("fake CUDA device 1"), "{table}");
@@ -117,10 +118,46 @@ fn steps_with_the_copies_in_the_graph_launch_none() {
 }
 
 #[test]
+fn the_graph_is_really_patched() {
+    let patches = |report: &Value| report["per_step"]["patches"].as_f64().expect("a mean");
+    // 590 slots, 16 a kernel: those that move are in 13 of them.
+    let all = steps("llama_donate", &["--plan", "patch"]);
+    assert_eq!((calls(&all), patches(&all)), ([0.0; 4], 13.0));
+    let few = steps("llama_donate_all", &["--plan", "patch", "--slots-per-command", "2"]);
+    assert_eq!((calls(&few), patches(&few)), ([0.0; 4], 10.0));
+    let graph = steps("llama_donate_all", &["--plan", "patch", "--copies", "graph"]);
+    assert_eq!((calls(&graph), patches(&graph)), ([0.0; 4], 2.0));
+}
+
+#[test]
+fn the_planner_leaves_nothing_to_remap() {
+    for copies in ["step", "graph"] {
+        let report = steps("llama_donate", &["--plan", "auto", "--copies", copies]);
+        let [map, unmap, set_access, launches] = calls(&report);
+        assert_eq!([map, unmap, set_access], [0.0; 3]);
+        assert!(launches <= 2.0 && report["predicted_us"].is_number(), "{report}");
+    }
+}
+
+#[test]
 fn steps_remap_in_one_set_access_where_all_moves() {
     let [map, unmap, set_access, launches] = calls(&steps("llama_donate_all", &["--threshold", "off"]));
     assert_eq!([map, unmap, launches], [20.0, 20.0, 0.0]);
     assert!((1.0..=20.0).contains(&set_access), "{set_access}");
+}
+
+#[test]
+fn replay_checks_blocks_by_kernels_and_breaks_no_rule() {
+    let recording = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/alloc/two_stream.csv.gz");
+    for options in [&["--budget", "1.02", "--lag", "2000"][..], &["--threads", "2"]] {
+        let mut command = gvmm(&["replay", "--driver", "cuda", "--json", "--canary", "--repeat", "1"]);
+        command.arg(&recording).args(options);
+        command.env("FAKE_CUDA_MEMORY", "100000000000").env("FAKE_CUDA_TRACE", "1");
+        let output = output(&mut command);
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "no breach, no warning");
+        let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!((&report["canary_errors"], &report["oom"]), (&0.into(), &0.into()), "{report}");
+    }
 }
 
 #[test]

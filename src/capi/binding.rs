@@ -117,8 +117,8 @@ pub struct gvmm_binding_info {
 /// Parameters: `device`; `desc`, or NULL for the default; `slots`, `count` elements `stride_bytes` apart, 0
 /// allowed; `out_binding`, the handle.
 /// Statuses: INVALID_SIZE (a slot of no bytes), INVALID_ARGUMENT (a direction, flag, memory space, access
-/// mode, plan mode or number of watched steps), MISALIGNED (an alignment is no power of two, or a shadow address does not have it), OUT_OF_RANGE
-/// and OVERLAP (shadow addresses), NO_DEVICE (in the access list), UNKNOWN_VERSION; the last-error detail
+/// mode, plan mode or number of watched steps), MISALIGNED (an alignment is no power of two, or a shadow address
+/// does not have it), OUT_OF_RANGE and OVERLAP (shadow addresses), NO_DEVICE (in the access list), UNKNOWN_VERSION; the last-error detail
 /// names the slot.
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]

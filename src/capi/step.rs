@@ -90,8 +90,8 @@ pub struct gvmm_step_report {
 /// Parameters: `binding`; `stream`, a `gvmm_stream` or the vendor's own; `buffers`, one for each slot,
 /// `count` elements `stride_bytes` apart; `generation`, the one whose addresses the caller recorded, 0
 /// before the first; `out_report`, or NULL.
-/// Statuses: RECORD_AGAIN; WRONG_STATE (a step is begun, or copies were recorded and no graph is named), BUSY (another thread is in the binding),
-/// COUNT_MISMATCH, INVALID_SIZE (a buffer smaller than its slot), INVALID_HANDLE (a block),
+/// Statuses: RECORD_AGAIN; WRONG_STATE (a step is begun, or copies were recorded and no graph is named), BUSY
+/// (another thread is in the binding), COUNT_MISMATCH, INVALID_SIZE (a buffer smaller than its slot), INVALID_HANDLE (a block),
 /// INVALID_ARGUMENT (address 0 where one is needed, a block of another device, a generation that was never
 /// given), MISALIGNED (a baked slot's buffer), ALIASED, OVERLAP (what is copied
 /// out shares bytes with another buffer, or a shadow address does), INVALID_STREAM, STREAM_CAPTURING (something

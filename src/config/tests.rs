@@ -27,6 +27,9 @@ fn right_values_are_taken() {
         (HOST_COSTS, "h200-peer"),
         (HOST_MAX_MAPS, "1000"),
         (SHADOW_BUDGET, "64m"),
+        (POOL_CHUNK, "8M"),
+        (POOL_SMALL_CHUNK, "4M"),
+        (POOL_LIMIT, "70G"),
         (PLAN, "auto"),
         (PROFILE, "/etc/h200.profile"),
         (TMP_COPY_THRESHOLD, "4096"),
@@ -44,6 +47,8 @@ fn right_values_are_taken() {
     assert_eq!(config.host.costs.as_deref(), Some("h200-peer"));
     assert_eq!(config.host.max_maps, 1000);
     assert_eq!(config.shadow_budget, Some(64 << 20));
+    let pool = PoolConfig { chunk: Some(8 << 20), small_chunk: Some(4 << 20), limit: Some(70 << 30) };
+    assert_eq!(config.pool, pool);
     assert!(config.plan_auto);
     assert_eq!(config.profile, Some("/etc/h200.profile".into()));
     assert_eq!(config.tmp_copy_threshold, Some(4096));
@@ -68,6 +73,9 @@ fn a_wrong_value_is_one_warning_and_the_default() {
         (HOST_COSTS, "h100"),
         (HOST_MAX_MAPS, "-1"),
         (SHADOW_BUDGET, "1%"),
+        (POOL_CHUNK, "large"),
+        (POOL_SMALL_CHUNK, "-2M"),
+        (POOL_LIMIT, "50%"),
         (PLAN, "cheap"),
         (TMP_COPY_THRESHOLD, "-1"),
         (TMP_COPY_THRESHOLD, "big"),

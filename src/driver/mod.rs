@@ -14,7 +14,6 @@
 //! portable subset only: a block is mapped whole, at offset 0; exactly what was mapped is unmapped; unmap, then
 //! release, then free; nobody waits for running work but us.
 
-mod alone;
 mod books;
 mod codes;
 pub mod cuda;
@@ -29,6 +28,7 @@ mod open;
 mod oracle;
 pub mod quirks;
 mod route;
+mod streams;
 mod structs;
 mod table;
 pub mod testing;
@@ -39,11 +39,11 @@ use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
 use std::fmt::Debug;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
 pub(crate) use open::note_absence;
 pub use open::{DeviceSummary, ORDER, QuirkInForce, Summary, attach, open, survey};
 pub use route::{RecordId, RouteId, RouteSlice, Way};
+pub use streams::{HostFunction, Streams};
 
 /// Whose driver it is. A number, since a newer library may know more.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -275,7 +275,8 @@ pub trait Driver: Send + Sync + Debug {
     }
 
     /// As [`copy`](Self::copy), of a route's slices: near ends and bytes are those of the route, or the bytes are 0,
-    /// and then that slice is left out this time.
+    /// and then that slice is left out this time. A capturing stream is refused: in a graph the copies would outlive the
+    /// route.
     fn route_copy(
         &self,
         device: Ordinal,
@@ -357,46 +358,6 @@ pub trait Driver: Send + Sync + Debug {
 
     /// Streams of our own, for callers who have none.
     fn streams(&self) -> &dyn Streams;
-}
-
-/// A function that a stream calls in order.
-pub type HostFunction = Arc<dyn Fn() + Send + Sync>;
-
-/// Streams of our own: made, waited for, captured. Functions and capture are there where
-/// [`Capabilities::HOST_FUNCTIONS`] says so.
-pub trait Streams {
-    /// A stream of `device`.
-    fn create(&self, device: Ordinal) -> Result<Stream>;
-
-    /// Waits for what is enqueued and ends the stream; a captured one is dropped with its capture.
-    fn destroy(&self, stream: Stream) -> Result<()>;
-
-    /// Blocks until all that was enqueued has run; gives the error that stopped the stream, if one did.
-    fn synchronize(&self, stream: Stream) -> Result<()>;
-
-    /// Enqueues a call of `function`.
-    fn enqueue(&self, stream: Stream, function: HostFunction) -> Result<()>;
-
-    /// From here on, what is enqueued is kept instead of run.
-    fn capture_begin(&self, stream: Stream) -> Result<()>;
-
-    /// Ends the capture and gives what was kept.
-    fn capture_end(&self, stream: Stream) -> Result<Graph>;
-
-    /// Enqueues everything that `graph` kept. Refused on a capturing stream.
-    fn launch(&self, graph: Graph, stream: Stream) -> Result<()>;
-
-    /// Gives up a graph; launches under way still finish.
-    fn destroy_graph(&self, graph: Graph) -> Result<()>;
-
-    /// A stream for a queue of a framework's, where the driver takes no queue as it is. `group` is the queue's
-    /// ordinal, for drivers that cannot tell it.
-    fn wrap(&self, _device: Ordinal, _queue: u64, _group: Option<u32>) -> Result<Stream> {
-        Err(unsupported(
-            Operation::Stream,
-            "this driver's streams are passed as they are, and are not wrapped",
-        ))
-    }
 }
 
 const NO_ROUTES: Error =

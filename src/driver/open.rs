@@ -265,6 +265,7 @@ mod tests {
         let found = in_force(&subject, "CUDA 12.0", &Config { quirks, ..bare() });
         let seen: Vec<_> = found.iter().map(|q| (q.name, q.why.as_str())).collect();
         let by_hand = ("cuda-old-stream-values", "GVMM_QUIRKS says so");
-        assert_eq!(seen, [("cuda-small-parameters", "CUDA 12.0 on sm_90"), by_hand]);
+        let old = ("cuda-small-parameters", "CUDA 12.0 on sm_90");
+        assert_eq!(seen, [old, by_hand, ("cuda-rdma-aliases", "CUDA 12.0 on sm_90")]);
     }
 }

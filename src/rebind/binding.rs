@@ -74,8 +74,8 @@ impl Binding {
     /// # Errors
     /// `Busy`, `WrongState` (a step is in progress, or copies were recorded and no graph was named that has them),
     /// `CountMismatch`, `InvalidArgument` (NULL where an address is needed, a generation that was never given),
-    /// `InvalidSize` (a buffer smaller than its slot), `Aliased`, `Overlap` and `OutOfRange` (a buffer that is copied overlaps one that is copied out to, or passes the end of
-    /// the addresses), what [`Buffers::block`] says, `StreamCapturing` (also where the stream of the begin before
+    /// `InvalidSize` (a buffer smaller than its slot), `Aliased`, `Overlap` and `OutOfRange` (a buffer that is copied
+    /// overlaps one that is copied out to, or passes the end of the addresses), what [`Buffers::block`] says, `StreamCapturing` (also where the stream of the begin before
     /// is captured and its event is needed), and whatever driver calls fail with. After a failure the state
     /// is as before, and the same begin may be tried again.
     pub fn begin(

@@ -104,6 +104,11 @@ impl Copies {
         }
     }
 
+    /// True where launches would become part of a graph that the stream is being captured into.
+    pub(super) fn is_unguarded(&self) -> bool {
+        !self.route.as_ref().is_some_and(Route::is_native)
+    }
+
     /// True where no graph makes the copies of the step that was begun last.
     pub(super) const fn needs_launch(&self) -> bool {
         self.count != 0 && self.aimed.is_none()

@@ -1,6 +1,6 @@
 //! What each action costs for a slot, host and GPU time apart. Pure arithmetic on a profile, in whole picoseconds.
 
-use super::profile::{Charge, JointCopy, Picos, Profile};
+use super::profile::{Charge, Curve, JointCopy, Picos, Profile};
 use super::slot::Slot;
 use crate::units::ByteSize;
 
@@ -16,10 +16,10 @@ pub struct Cost {
 /// How the joint copies get to the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CopyPath {
-    /// Each step launches them, their tables passed by value.
+    /// Each step launches them.
     #[default]
     Launched,
-    /// They were recorded in the command buffer, and a step fills their tables.
+    /// They were recorded in the command buffer, and a step points them at its buffers.
     Recorded,
 }
 
@@ -63,12 +63,13 @@ impl<'a> Costs<'a> {
     /// stands still as long as the host remaps.
     pub(super) fn remap(&self, window: ByteSize) -> Cost {
         let (profile, peers) = (self.profile, u64::from(self.rules.peers));
-        let mut unmap = profile.unmap.at(window.get());
-        let mut access = profile.set_access.at(window.get());
-        if peers > 0 {
-            unmap = unmap.max(profile.peer_unmap.median);
-            access = access.max(profile.peer_set_access.median.times(peers));
-        }
+        // Of each peer as much as of the first.
+        let with_peers = |local: &Curve, peer: &Curve| {
+            let (local, peer) = (local.at(window.get()), peer.at(window.get()));
+            local.plus(Picos(peer.0.saturating_sub(local.0)).times(peers))
+        };
+        let unmap = with_peers(&profile.unmap, &profile.peer_unmap);
+        let access = with_peers(&profile.set_access, &profile.peer_set_access);
         stands_still(unmap.plus(profile.map.at(window.get())).plus(access))
     }
 
@@ -169,6 +170,7 @@ const fn median(charge: &Charge) -> Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rebind::profile::Figure;
     use crate::rebind::slot::Direction;
 
     fn h200() -> Profile {
@@ -179,32 +181,36 @@ mod tests {
     fn a_remap_is_unmap_map_and_access_and_the_device_waits() {
         let profile = h200();
         let costs = Costs::new(&profile, Rules::default());
-        let time = Picos::ns(19_000 + 1_150 + 28_000);
+        let time = Picos::ns(21_600 + 6_700 + 25_000);
         assert_eq!(costs.remap(ByteSize::mib(2)), Cost { host: time, gpu: time });
-        assert_eq!(costs.any_remap().host, Picos::ns(85_000));
+        assert_eq!(costs.any_remap().host, Picos::ns(60_000));
     }
 
     #[test]
-    fn peers_add_a_fixed_charge_each_and_take_longer_a_block() {
-        let profile = h200();
-        let one = Costs::new(&profile, Rules { peers: 1, ..Rules::default() });
-        let three = Costs::new(&profile, Rules { peers: 3, ..Rules::default() });
-        assert_eq!(one.any_remap().host, Picos::ns(1_085_000));
-        assert_eq!(three.any_remap().host, Picos::ns(3_085_000));
-        assert_eq!(one.remap(ByteSize::mib(2)).host, Picos::ns(50_000 + 1_150 + 48_000));
-        // 8 GiB take longer than a peer does.
-        assert_eq!(one.remap(ByteSize::gib(8)).host, Picos::ns(105_000 + 1_150 + 324_000));
+    fn each_peer_takes_longer_a_block_and_a_call() {
+        let mut profile = h200();
+        profile.peer_set_access_call = Figure::ns(10_000);
+        let host = |profile: &Profile, peers, mib| {
+            let costs = Costs::new(profile, Rules { peers, ..Rules::default() });
+            (costs.remap(ByteSize::mib(mib)).host, costs.any_remap().host)
+        };
+        let us = |block: u64, call: u64| (Picos::ns(block), Picos::ns(call));
+        assert_eq!(host(&profile, 1, 2), us(41_500 + 6_700 + 55_000, 70_000));
+        assert_eq!(host(&profile, 3, 2), us(21_600 + 6_700 + 25_000 + 3 * (19_900 + 30_000), 90_000));
+        // What is less with a peer than without is no gain.
+        profile.peer_unmap = Curve::default();
+        assert_eq!(host(&profile, 1, 2), us(21_600 + 6_700 + 55_000, 70_000));
     }
 
     #[test]
     fn a_copy_goes_where_its_slot_goes() {
         let profile = h200();
         let costs = Costs::new(&profile, Rules::default());
-        // 2.1 MB read and written at 4.2 TB/s: 1 µs.
-        let slot = Slot::new(ByteSize(2_100_000));
+        // 2.13 MB read and written at 4.26 TB/s: 1 µs.
+        let slot = Slot::new(ByteSize(2_130_000));
         for (direction, times) in [(Direction::IN, 1), (Direction::OUT, 1), (Direction::IN_OUT, 2)] {
             let cost = costs.copy(&slot.direction(direction));
-            assert_eq!(cost, Cost { host: Picos::ns(7).times(times), gpu: Picos::ns(1_010).times(times) });
+            assert_eq!(cost, Cost { host: Picos::ns(3).times(times), gpu: Picos::ns(1_005).times(times) });
         }
         let recorded = Costs::new(&profile, Rules { copies: CopyPath::Recorded, ..Rules::default() });
         assert!(recorded.any_copy_in().host < costs.any_copy_in().host);

@@ -1,5 +1,4 @@
-//! Policy: which slots of a command buffer keep their buffers' own addresses, which are mapped, which are
-//! copied.
+//! Policy: which slots of a command buffer keep their buffers' own addresses, which are mapped, copied or patched.
 //!
 //! A [`Binding`] holds the slots of one command buffer. Each step [`Binding::begin`] takes the buffers that the
 //! step uses and serves them at the addresses that were recorded, or lays out anew and says
@@ -14,7 +13,7 @@
 //! asks `choice` for the cheapest mixture, `planning` freezes and repairs it, and `exchange` makes bytes of it for other
 //! ranks.
 //!
-//! The deciding parts (`slot`, `threshold`, `plan`, `ids`, `overlap`, `free_list`, and all of the planner but `planning`)
+//! The deciding parts (`slot`, `threshold`, `plan`, `ids`, `table`, `overlap`, `free_list`, and all of the planner but `planning`)
 //! are pure; `engine` holds the state, `shadow` the device's arena and budget.
 
 mod binding;

@@ -50,20 +50,22 @@ pub struct Profile {
     pub set_access_call: Figure,
     /// What a set-access call takes besides for each peer that it names, whatever it covers.
     pub peer_set_access_call: Figure,
-    /// What each block in such a call takes for each peer, if that is more than [`set_access`](Self::set_access).
-    pub peer_set_access: Figure,
-    /// What unmapping a block takes that a peer can reach, if that is more than [`unmap`](Self::unmap).
-    pub peer_unmap: Figure,
+    /// What each block in a call that names one peer takes, instead of [`set_access`](Self::set_access), by its bytes;
+    /// each further peer is taken to add the same once more. It is of a peer that reaches other blocks of the device
+    /// too, as it does in a step: the first that it ever reaches takes longer.
+    pub peer_set_access: Curve,
+    /// What unmapping a block takes that one peer can reach, instead of [`unmap`](Self::unmap), in the same way.
+    pub peer_unmap: Curve,
     /// What a step takes besides in which anything is remapped: caches that went cold, books that are kept.
     pub remap: Figure,
     /// What it costs that a remap waits for the step before: how long the device stands still around the wait.
     pub remap_wait: Figure,
 
-    /// The joint copy into shadows, its table passed by value with each launch.
+    /// The joint copy into shadows, launched by each step.
     pub copy_in: JointCopy,
     /// The joint copy out of shadows, the same way.
     pub copy_out: JointCopy,
-    /// The joint copy in, recorded in the command buffer, with a table that each step fills.
+    /// The joint copy in, recorded in the command buffer, which each step points at its buffers.
     pub plan_in: JointCopy,
     /// The joint copy out, the same way.
     pub plan_out: JointCopy,

@@ -130,11 +130,18 @@ impl Engine {
 
     /// Waits, remaps, copies in. Copying comes last, since it alone cannot be taken back.
     fn carry_out(&mut self, stream: Stream) -> Result<StepReport> {
-        self.refuse_capture(stream)?;
+        // Routes refuse it themselves, which spares a question.
+        let enqueues = self.layout.as_ref().is_none_or(|layout| layout.copies_in.is_unguarded());
+        if enqueues || !self.scratch.moves.is_empty() {
+            self.refuse_capture(stream)?;
+        }
         let waited = self.wait_before(stream, !self.scratch.moves.is_empty())?;
         let remapped_slots = self.remap()?;
-        if let Err(e) = self.copy_in(stream) {
-            return Err(self.undo(stream, e));
+        match self.copy_in(stream) {
+            Ok(()) => {}
+            // Asked before where anything was moved, so nothing is to be undone.
+            Err(e) if e.kind == Kind::StreamCapturing && remapped_slots == 0 => return Err(CAPTURING),
+            Err(e) => return Err(self.undo(stream, e)),
         }
         let (copied_slots, copied_bytes) =
             self.layout.as_ref().map_or((0, 0), |l| (l.copies_in.count, l.copies_in.bytes));
@@ -238,7 +245,9 @@ impl Engine {
 
     fn copy_out(&mut self, stream: Stream, report: StepReport) -> Result<StepReport> {
         let Some(layout) = &self.layout else { return Ok(report) };
-        self.refuse_capture(stream).map_err(|e| e.during(Operation::End))?;
+        if layout.copies_out.is_unguarded() {
+            self.refuse_capture(stream).map_err(|e| e.during(Operation::End))?;
+        }
         layout.copy_out(stream).map(|()| report)
     }
 

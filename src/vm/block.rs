@@ -91,7 +91,7 @@ impl Block {
     }
 
     /// The [`Device::number`] of its device.
-    pub fn device_number(&self) -> u64 {
+    pub(crate) fn device_number(&self) -> u64 {
         self.shared.number
     }
 

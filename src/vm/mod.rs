@@ -25,6 +25,7 @@ mod block;
 pub mod calls;
 mod changes;
 mod cleanup;
+mod commit;
 mod copy;
 mod device;
 mod entries;

@@ -2,6 +2,7 @@
 
 use super::access::{self, List};
 use super::cleanup::Leftover;
+use super::commit::{carry_out, log_lost};
 use super::entries::In;
 use super::job::{self, Job, want_block};
 use super::mapping::{Books, Context, Mapping, State};
@@ -174,7 +175,7 @@ impl Reservation {
         let (result, garbage) = self.carry_out(&mut books, &plan);
         drop(books);
         drop(garbage);
-        job::log_lost(&result);
+        log_lost(&result);
         self.shared.collect();
         result
     }
@@ -206,7 +207,7 @@ impl Reservation {
         }
         drop(books);
         drop(garbage);
-        job::log_lost(&result);
+        log_lost(&result);
         result
     }
 
@@ -242,7 +243,7 @@ impl Reservation {
     /// Runs a plan for this reservation alone, which maps nothing.
     fn carry_out(&self, books: &mut [MutexGuard<'_, Books>; 1], plan: &Plan) -> (Result<()>, Garbage) {
         let places = job::places(&[self], books);
-        job::carry_out(&self.shared, &[self], &places, books, plan, &mut ())
+        carry_out(&self.shared, &[self], &places, books, plan, &mut ())
     }
 
     /// Unmaps a retired mapping, if it still is that one, and gives its block. The books stay locked across the
@@ -287,7 +288,7 @@ impl Reservation {
         });
         drop(books);
         drop(garbage);
-        job::log_lost(&result);
+        log_lost(&result);
         result
     }
 }

@@ -31,7 +31,7 @@ impl Device {
 
 impl Route {
     /// True where launches read what the driver keeps for the route.
-    pub const fn is_native(&self) -> bool {
+    pub(crate) const fn is_native(&self) -> bool {
         self.id.is_some()
     }
 

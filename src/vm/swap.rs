@@ -2,8 +2,9 @@
 //! the books finds the mappings, and the calls follow from them; everything else is left to the planner.
 
 use super::access::List;
+use super::commit::{fail, log_lost};
 use super::entries::{In, PlaceEntry};
-use super::job::{self, Done};
+use super::job::Done;
 use super::mapping::{Books, Mapping, State};
 use super::plan::{Action, Entry, Place, Plan, Source, Step, Why};
 use super::shared::Shared;
@@ -39,7 +40,7 @@ pub(crate) fn swap(
             drop(swaps);
             let (places, entries) = (slice::from_ref(&place), &mut In { reservation, entries });
             let failure = transaction::undo(&shared.calls, shared.shape, places, &plan, made, error);
-            let (error, garbage) = job::fail(shared, &[reservation], &mut [books], &plan, &failure, entries);
+            let (error, garbage) = fail(shared, &[reservation], &mut [books], &plan, &failure, entries);
             drop(garbage);
             Some(lost(error))
         }
@@ -47,7 +48,7 @@ pub(crate) fn swap(
 }
 
 fn lost(error: Error) -> Result<Done> {
-    job::log_lost(&Err(error));
+    log_lost(&Err(error));
     Err(error)
 }
 

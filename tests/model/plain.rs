@@ -83,6 +83,23 @@ impl Model {
         if next == at + size { Ok(()) } else { Err(Kind::NotMapped) }
     }
 
+    /// True where `at` is inside of a mapping.
+    fn holds_inside(&self, r: usize, at: u64) -> bool {
+        self.ranges[&r].maps.iter().any(|(o, m)| *o < at && at < *o + m.size)
+    }
+
+    /// Gives a mapping of `block` that is at its place already the reservation's access, and says whether that changed
+    /// it; none where there is none.
+    fn keep(&mut self, r: usize, at: u64, block: usize) -> Option<bool> {
+        let range = self.ranges.get_mut(&r).expect("there");
+        let there = range.maps.get_mut(&at).filter(|m| m.block == block)?;
+        let changes = !there.custom && there.access != [range.list.clone()];
+        if changes {
+            there.access = vec![range.list.clone()];
+        }
+        Some(changes)
+    }
+
     pub(crate) fn remap(
         &mut self,
         places: &[(usize, u64, Option<usize>)],
@@ -105,23 +122,13 @@ impl Model {
         }
         for (r, at, block) in places {
             match block {
-                None => {
-                    let inside = |(o, m): (&u64, &Mapped)| *o < *at && *at < *o + m.size;
-                    if self.ranges[r].maps.iter().any(inside) {
-                        return Err(Kind::PartialMapping);
-                    }
-                }
-                Some(block) => {
-                    let range = next.ranges.get_mut(r).expect("there");
-                    if let Some(there) = range.maps.get_mut(at).filter(|m| m.block == *block) {
-                        if !there.custom && there.access != [range.list.clone()] {
-                            there.access = vec![range.list.clone()];
-                            changed.insert(*r);
-                        }
-                    } else {
-                        fresh.push((*r, *at, *block));
-                    }
-                }
+                None if self.holds_inside(*r, *at) => return Err(Kind::PartialMapping),
+                None => {}
+                Some(block) => match next.keep(*r, *at, *block) {
+                    None => fresh.push((*r, *at, *block)),
+                    Some(true) => _ = changed.insert(*r),
+                    Some(false) => {}
+                },
             }
         }
         for (r, at, block) in &fresh {

@@ -44,10 +44,23 @@ const NAMED: [(&str, &[Group]); 12] = [
     ("thousand-still", &[group(900, 4 * KIB, Both, 0), group(100, 16 * MIB, In, 0)]),
     (
         "mixed-weights",
-        &[group(64, 32 * MIB, Both, 0), group(400, 4 * KIB, In, 1), group(100, 4 * KIB, Out, 1)],
+        &[
+            group(64, 32 * MIB, Both, 0),
+            group(500, 4 * KIB, Both, 0),
+            group(200, 4 * KIB, In, 1),
+            group(100, 4 * KIB, Out, 1),
+        ],
     ),
-    ("mixed-rare", &[group(16, 128 * MIB, In, 4), group(300, KIB, Both, 1)]),
-    ("mixed-large", &[group(2, 256 * MIB, Both, 4), group(500, 256, Both, 1), group(100, 16 * MIB, Both, 0)]),
+    ("mixed-rare", &[group(16, 128 * MIB, In, 4), group(200, KIB, Both, 1), group(300, 64 * KIB, Both, 0)]),
+    (
+        "mixed-large",
+        &[
+            group(2, 256 * MIB, Both, 4),
+            group(300, 256, Both, 1),
+            group(500, 64 * KIB, In, 0),
+            group(100, 16 * MIB, Both, 0),
+        ],
+    ),
     (
         "mixed-rhythms",
         &[
@@ -147,6 +160,11 @@ impl Load {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::executor::slots;
+    use crate::service::churn;
+    use gvmm::rebind::profile::{Picos, Profile};
+    use gvmm::rebind::{Action, Commands, CopyPath, Rules, Situation, compute_threshold, plan, price};
+    use gvmm::units::Granularity;
 
     #[test]
     fn every_load_has_a_name_of_its_own_and_slots_of_the_sizes_that_are_wanted() {
@@ -173,6 +191,56 @@ mod tests {
         assert_eq!([0, 1, 2, 3].map(moved), [0, 0, STEPS - 1, (STEPS - 1) / 4]);
         assert_eq!(load.trace(ByteSize(24)).slots.len(), 3);
         assert_eq!(load.trace(ByteSize(5)).slots.iter().map(|slot| slot.bytes).collect::<Vec<_>>(), [5]);
+    }
+
+    /// What a load of full size is said to cost on an H200: by the plan, and by each pure strategy within the budget.
+    fn priced(load: &Load, per_command: u32, rules: Rules) -> (Picos, Vec<Picos>) {
+        let trace = load.trace(ByteSize(u64::MAX));
+        let (slots, churn) = (slots(&trace), churn(&trace));
+        let profile = Profile::builtin("h200").expect("built in");
+        let mut commands = Commands::default();
+        (0..slots.len() as u32).for_each(|slot| commands.push([slot / per_command]));
+        let (budget, total) = (ByteSize(1_500_000_000), ByteSize(150_000_000_000));
+        let situation = Situation {
+            slots: &slots,
+            mappable: &vec![true; slots.len()],
+            commands: Some(&commands),
+            churn: &churn,
+            profile: &profile,
+            rules,
+            granularity: Granularity::new(2 << 20).expect("a power of two"),
+            budget,
+        };
+        let sizes: Vec<ByteSize> = slots.iter().map(|slot| slot.bytes).collect();
+        let threshold = compute_threshold(&sizes, profile.bandwidth, ByteSize::ZERO, total);
+        let by_size = |bytes| if threshold.admits(bytes) { Action::COPY } else { Action::MAP };
+        let pure = [
+            vec![Action::MAP; slots.len()],
+            vec![Action::COPY; slots.len()],
+            vec![Action::PATCH; slots.len()],
+            sizes.into_iter().map(by_size).collect(),
+        ];
+        let priced = pure.iter().map(|actions| price(&situation, actions));
+        let pure = priced.filter(|price| price.shadows <= budget).map(|price| price.counted).collect();
+        (plan(&situation).price.counted, pure)
+    }
+
+    #[test]
+    fn no_load_has_a_plan_that_is_said_to_be_dearer_than_a_pure_strategy() {
+        // Where 16 slots share a command, to patch is best by far, and there is nothing to mix.
+        for (per_command, peers, copies, mixtures) in
+            [(1, 0, CopyPath::Launched, 3), (16, 1, CopyPath::Launched, 0), (2, 0, CopyPath::Recorded, 3)]
+        {
+            let mut better = 0;
+            for load in all() {
+                let rules = Rules { peers, copies, host_hidden: false };
+                let (plan, pure) = priced(&load, per_command, rules);
+                let best = pure.into_iter().min().expect("mapping takes no shadow");
+                assert!(plan <= best, "{}: {plan} µs, and {best} by a pure strategy", load.name);
+                better += usize::from(plan.0 * 5 < best.0 * 4);
+            }
+            assert!(better >= mixtures, "a mixture pays where loads are mixed: {better}");
+        }
     }
 
     #[test]

@@ -21,17 +21,19 @@ pub(super) fn measure(
 ) -> Result<()> {
     let bench = GraphBench::new(&calls.driver, calls.device)?;
     let rounds = repeat.max(5);
-    let nothing = middle(rounds, |_| bench.nothing())?.gpu;
+    let nothing = middle(rounds, |_| bench.nothing())?;
     let bytes_per_us = profile.bandwidth as f64 / 1e6;
     let copy = |way| {
         let mut points = Vec::new();
         for count in SLICES {
-            points.push((count, middle(rounds, |_| bench.copied(way, count))?, nothing));
+            // The first is not like the others.
+            let times = bench.copied(way, count, rounds + 1)?;
+            points.push((count, middle_of(&times[1..]), nothing));
         }
         Ok(fitted(&points, bytes_per_us))
     };
     (profile.copy_in, profile.copy_out) = (copy(Way::In)?, copy(Way::Out)?);
-    let bare = middle(rounds, |round| bench.patched(0, round))?.gpu;
+    let bare = middle(rounds, |round| bench.patched(0, round))?;
     patches(profile, &bench, rounds, bare)?;
     let can = calls.driver.device_info(calls.device)?.capabilities;
     if !can.has(Capabilities::ROUTES) {
@@ -41,8 +43,8 @@ pub(super) fn measure(
     let plan = |way| {
         let mut points = Vec::new();
         for count in SLICES {
-            let times = bench.recorded(way, count, rounds)?;
-            points.push((count, middle_of(&times), bare));
+            let times = bench.recorded(way, count, rounds + 1)?;
+            points.push((count, middle_of(&times[1..]), bare));
         }
         Ok(fitted(&points, bytes_per_us))
     };
@@ -62,22 +64,25 @@ fn middle_of(times: &[Both]) -> Both {
     Both { host: of(|both| both.host), gpu: of(|both| both.gpu) }
 }
 
-/// From numbers of slices, their times, and what the GPU takes without them.
-fn fitted(points: &[(u64, Both, f64)], bytes_per_us: f64) -> JointCopy {
+/// From numbers of slices, their times, and the times without them.
+fn fitted(points: &[(u64, Both, Both)], bytes_per_us: f64) -> JointCopy {
     let moving = |count: u64| 2.0 * (count * SLICE) as f64 / bytes_per_us;
-    let host = line(points.iter().map(|(count, both, _)| (*count as f64, both.host)));
-    let added = |(count, both, without): &(u64, Both, f64)| (both.gpu - without - moving(*count)).max(0.0);
-    let gpu = line(points.iter().map(|point| (point.0 as f64, added(point))));
-    joint_copy(host, gpu)
+    let added = |us: f64, without: f64| (us - without).max(0.0);
+    let host = points.iter().map(|(count, both, without)| (*count as f64, added(both.host, without.host)));
+    let gpu = points
+        .iter()
+        .map(|(count, both, without)| (*count as f64, added(both.gpu, without.gpu + moving(*count))));
+    joint_copy(line(host), line(gpu))
 }
 
-fn patches(profile: &mut Profile, bench: &GraphBench, rounds: u32, bare: f64) -> Result<()> {
+/// What a launch takes longer after patches.
+fn patches(profile: &mut Profile, bench: &GraphBench, rounds: u32, bare: Both) -> Result<()> {
     let mut points = Vec::new();
     for count in NODES {
         points.push((count as f64, middle(rounds, |round| bench.patched(count, round))?));
     }
-    let host = line(points.iter().map(|(count, both)| (*count, both.host)));
-    let gpu = line(points.iter().map(|(count, both)| (*count, (both.gpu - bare).max(0.0))));
+    let host = line(points.iter().map(|(count, both)| (*count, (both.host - bare.host).max(0.0))));
+    let gpu = line(points.iter().map(|(count, both)| (*count, (both.gpu - bare.gpu).max(0.0))));
     profile.patch = Charge { host: host[0], gpu: gpu[0] };
     profile.patch_command = Charge { host: host[1], gpu: gpu[1] };
     Ok(())

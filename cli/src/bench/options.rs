@@ -83,6 +83,10 @@ pub(crate) struct StepsOptions {
     #[arg(long, value_enum, default_value_t = DriverChoice::Auto)]
     pub(crate) driver: DriverChoice,
 
+    /// How many slots each kernel uses, as for `gvmm steps`; XLA's own graph of llama_donate has about two
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub(crate) slots_per_command: u8,
+
     /// How often each recording is run
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: u32,
@@ -156,7 +160,7 @@ fn parse_peers(text: &str) -> Result<Peers, &'static str> {
 }
 
 /// Bytes, or with K, M or G behind.
-fn parse_size(text: &str) -> Result<ByteSize, &'static str> {
+pub(crate) fn parse_size(text: &str) -> Result<ByteSize, &'static str> {
     const BAD: &str = "expected bytes from 1 up, or a number with K, M or G behind";
     let (digits, shift) = match text.as_bytes().last() {
         Some(b'K') => (&text[..text.len() - 1], 10),

@@ -9,7 +9,8 @@ use super::vmm::{self, Report};
 use super::{at_rest, on_gpu};
 use crate::failure::{Context, Failure};
 use gvmm::driver::DriverKind;
-use gvmm::rebind::profile::{Charge, Figure, JointCopy, Profile};
+use gvmm::driver::host::Point as Cost;
+use gvmm::rebind::profile::{Charge, Curve, Figure, JointCopy, Point, Profile};
 use gvmm::units::ByteSize;
 use std::io::Write;
 use std::process::ExitCode;
@@ -110,14 +111,17 @@ fn memory(profile: &mut Profile, rows: &[Row], missing: &mut Missing) {
 /// As in a step: other blocks are in the peers' reach while some are remapped.
 fn peers(profile: &mut Profile, rows: &[Row], missing: &mut Missing) {
     let costs = super::peers::of(rows);
-    let (Some(mapping), Some(unmap)) = (costs.peer_set_access_mapping.first(), costs.peer_unmap.first())
+    let (Some(access), Some(unmap)) = (by_bytes(&costs.peer_set_access_mapping), by_bytes(&costs.peer_unmap))
     else {
         missing.extend(["peer_set_access_call", "peer_set_access", "peer_unmap"]);
         return;
     };
     profile.peer_set_access_call = figure(costs.peer_set_access_us, 0.0);
-    profile.peer_set_access = figure(mapping.us, 0.0);
-    profile.peer_unmap = figure(unmap.us, 0.0);
+    (profile.peer_set_access, profile.peer_unmap) = (access, unmap);
+}
+
+fn by_bytes(points: &[Cost]) -> Option<Curve> {
+    Curve::new(points.iter().map(|at| Point { bytes: at.at, time: figure(at.us, 0.0) }).collect())
 }
 
 /// Joint copies by themselves; on a GPU, what they add behind other work is measured later.

@@ -53,6 +53,7 @@ pub(super) struct Comparison {
     #[serde(flatten)]
     pub(super) header: Header,
     pub(super) rounds: u32,
+    pub(super) slots_per_command: u8,
     pub(super) recordings: Vec<Recording>,
 }
 
@@ -128,7 +129,8 @@ fn compare(options: &StepsOptions) -> Result<Comparison, Failure> {
         recordings.push(in_turn(options, trace, profile.as_ref(), || bar.inc(1))?);
     }
     bar.finish_and_clear();
-    Ok(Comparison { header, rounds: options.rounds, recordings })
+    let (rounds, slots_per_command) = (options.rounds, options.slots_per_command);
+    Ok(Comparison { header, rounds, slots_per_command, recordings })
 }
 
 /// A recording as often as there are rounds.
@@ -155,6 +157,7 @@ fn in_turn(
             threshold: Threshold::AUTO,
             profile: profile.cloned(),
             copies: strategy.copies,
+            per_command: options.slots_per_command.into(),
             access: access.clone(),
         };
         let run = start(&device, trace, &serving)?;

@@ -40,8 +40,9 @@ pub(crate) struct Executor<'a> {
     commands: Option<Recorded>,
     /// The same without copies, where `commands` has some.
     bare: Option<Recorded>,
-    /// What the kernels do, 16 slots each: command `n` is that of the slots from 16 `n` on.
+    /// What the kernels do, so many slots each: command `n` is that of the slots from so many times `n` on.
     work: Vec<Work>,
+    per_command: usize,
     stream: CommandStream,
     pool: Pool,
     gpu: Gpu,
@@ -69,13 +70,15 @@ impl<'a> Executor<'a> {
         let count = trace.slots.len();
         let gpu = Gpu::new(device.ordinal(), 3 * count, 2 * count).during("kernels")?;
         let mut commands = Commands::default();
-        (0..count).for_each(|slot| commands.push([(slot / SLOTS) as u32]));
+        let per_command = serving.per_command.clamp(1, SLOTS);
+        (0..count).for_each(|slot| commands.push([(slot / per_command) as u32]));
         Ok(Self {
             trace,
             service: Service::new(device, trace, serving, Some(commands).filter(|_| gpu.can_patch()))?,
             commands: None,
             bare: None,
             work: Vec::new(),
+            per_command,
             stream: CommandStream::new(device).during("stream")?,
             pool: Pool::new(device, &serving.access),
             gpu,
@@ -164,7 +167,10 @@ impl<'a> Executor<'a> {
 
     fn capture(&self, copies: Copies) -> Result<Recorded> {
         let mut nodes = Vec::new();
-        let enqueue = |stream| self.gpu.record(stream, &self.work).map(|recorded| nodes = recorded);
+        let enqueue = |stream| {
+            nodes = self.gpu.record(stream, &self.work, self.per_command)?;
+            Ok(())
+        };
         let commands = copies.capture(&self.service.binding, self.generation, &self.stream, enqueue)?;
         Ok(Recorded { commands, nodes })
     }
@@ -184,7 +190,8 @@ impl<'a> Executor<'a> {
 
     fn patch_in(&self, recorded: Option<&Recorded>, changed: &[usize]) -> Result<()> {
         let Some(Recorded { commands, nodes }) = recorded else { return Ok(()) };
-        let mut parts = changed.iter().filter_map(|&n| nodes.get(n).zip(self.work.chunks(SLOTS).nth(n)));
+        let parts = |n| nodes.get(n).zip(self.work.chunks(self.per_command).nth(n));
+        let mut parts = changed.iter().filter_map(|&n| parts(n));
         parts.try_for_each(|(node, work)| self.gpu.patch(commands.graph().0, *node, work))
     }
 
@@ -237,8 +244,8 @@ impl Run for Executor<'_> {
         self.moving = begun.remapped_slots > 0;
         self.patch_in(self.bare.as_ref(), &patched)?;
         let gpu = self.bare(whole_us)?;
-        if !patched.is_empty() {
-            // A graph with new parameters takes longer to launch.
+        if self.moving || !patched.is_empty() {
+            // A graph with new parameters, or after a remap, takes longer to launch.
             time += (launched - launching).saturating_sub(gpu.graph_host);
         }
         self.service.follow(&begun)?;

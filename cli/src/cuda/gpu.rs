@@ -17,24 +17,24 @@ pub(super) const SLOTS: usize = 16;
 const THREADS: u32 = 256;
 
 /// How long the stream is kept busy so that what is timed is enqueued by the time it runs.
-const SPIN_NS: u64 = 300_000;
+const SPIN_NS: u64 = 1_000_000;
 
 /// No seed.
-pub(super) const NONE: u32 = u32::MAX;
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// What a kernel does with one slot's memory.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct Work {
-    pub(super) address: u64,
-    pub(super) bytes: u64,
+pub(crate) struct Work {
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
     /// Which seed its data must be of, or [`NONE`].
-    pub(super) check: u32,
+    pub(crate) check: u32,
     /// Which seed's data is written then, or [`NONE`].
-    pub(super) write: u32,
+    pub(crate) write: u32,
     /// Where words that are wrong are counted.
-    pub(super) counter: u32,
-    pub(super) unused: u32,
+    pub(crate) counter: u32,
+    pub(crate) unused: u32,
 }
 
 const IDLE: Work = Work { address: 0, bytes: 0, check: NONE, write: NONE, counter: 0, unused: 0 };
@@ -45,7 +45,7 @@ pub(crate) fn can_patch() -> Result<bool> {
 }
 
 /// One device's kernels, seeds, counters and events. Its primary context is current on this thread while it lives.
-pub(super) struct Gpu {
+pub(crate) struct Gpu {
     api: Api,
     device: i32,
     module: u64,
@@ -59,7 +59,7 @@ pub(super) struct Gpu {
 
 impl Gpu {
     /// With `seeds` seeds and `counters` counters.
-    pub(super) fn new(device: Ordinal, seeds: usize, counters: usize) -> Result<Self> {
+    pub(crate) fn new(device: Ordinal, seeds: usize, counters: usize) -> Result<Self> {
         let (api, device, mut context) = (Api::open()?, device.0.cast_signed(), 0);
         api.primary_retain(&mut context, device)?;
         api.context_push(context)?;
@@ -115,7 +115,7 @@ impl Gpu {
     }
 
     /// Puts the seeds there, and all counters to 0.
-    pub(super) fn prepare(&self, seeds: &[u64]) -> Result<()> {
+    pub(crate) fn prepare(&self, seeds: &[u64]) -> Result<()> {
         let zeros = vec![0_u32; self.count];
         self.api.copy_in(self.seeds, seeds.as_ptr().cast(), 8 * seeds.len() as u64)?;
         self.api.copy_in(self.counters, zeros.as_ptr().cast(), 4 * zeros.len() as u64)?;
@@ -124,14 +124,14 @@ impl Gpu {
     }
 
     /// What the counters say.
-    pub(super) fn counters(&self) -> Result<Vec<u32>> {
+    pub(crate) fn counters(&self) -> Result<Vec<u32>> {
         let mut counters = vec![0_u32; self.count];
         self.api.copy_out(counters.as_mut_ptr().cast(), self.counters, 4 * counters.len() as u64)?;
         Ok(counters)
     }
 
     /// Enqueues, or captures, the work on all slots.
-    pub(super) fn launch(&self, stream: Stream, work: &[Work]) -> Result<()> {
+    pub(crate) fn launch(&self, stream: Stream, work: &[Work]) -> Result<()> {
         for part in work.chunks(SLOTS) {
             let blocks = part.len() as u32;
             self.with_parameters(part, |step, parameters| {
@@ -150,10 +150,10 @@ impl Gpu {
         call(self.step, &parameters)
     }
 
-    /// Captures the work on all slots, and gives the nodes, one for each 16 slots; none where nodes cannot be patched.
-    pub(super) fn record(&self, stream: Stream, work: &[Work]) -> Result<Vec<u64>> {
+    /// Captures the work on all slots, and gives the nodes, one for so many slots; none where nodes cannot be patched.
+    pub(super) fn record(&self, stream: Stream, work: &[Work], per_node: usize) -> Result<Vec<u64>> {
         let mut nodes = Vec::new();
-        for part in work.chunks(SLOTS) {
+        for part in work.chunks(per_node) {
             self.launch(stream, part)?;
             if self.can_patch() {
                 nodes.push(self.newest_node(stream)?);

@@ -2,7 +2,7 @@
 //! the GPU.
 
 use super::gpu::{Gpu, NONE, Work};
-use gvmm::driver::{CopySlice, Driver, Graph, Ordinal, RouteSlice, Stream, Way};
+use gvmm::driver::{Capabilities, CopySlice, Driver, Graph, Ordinal, RouteId, RouteSlice, Stream, Way};
 use gvmm::error::Result;
 use gvmm::units::{ByteSize, DevicePtr};
 use std::sync::Arc;
@@ -89,25 +89,37 @@ impl Bench {
         self.time(|| Ok(()))
     }
 
-    /// A launch of the graph after `count` of its nodes got other parameters; the host's time is that of the latter.
+    /// A launch of the graph after `count` of its nodes got other parameters.
     pub(crate) fn patched(&self, count: usize, round: usize) -> Result<Both> {
         let exec = self.graph.map_or(0, |graph| graph.0);
-        let mut patching = 0.0;
-        let both = self.time(|| {
-            let start = Instant::now();
+        self.time(|| {
             for (i, node) in self.nodes.iter().take(count).enumerate() {
                 self.gpu.patch(exec, *node, &[self.work(i + round + 1)])?;
             }
-            patching = start.elapsed().as_secs_f64() * 1e6;
             self.launch(self.graph)
-        })?;
-        Ok(Both { host: patching, ..both })
+        })
     }
 
-    /// One joint copy of `count` slices, by itself.
-    pub(crate) fn copied(&self, way: Way, count: u64) -> Result<Both> {
+    /// Joint copies of `count` slices, as begin and end launch them: by a route where the driver has them.
+    pub(crate) fn copied(&self, way: Way, count: u64, rounds: u32) -> Result<Vec<Both>> {
         let slices = self.slices(way, count);
-        self.time(|| self.driver.copy(self.device, self.stream, &slices).map(drop))
+        let can = self.driver.device_info(self.device)?.capabilities;
+        if !can.has(Capabilities::ROUTES) {
+            let copy = |_| self.time(|| self.driver.copy(self.device, self.stream, &slices).map(drop));
+            return (0..rounds).map(copy).collect();
+        }
+        let route = self.route(way, &slices)?;
+        let copy = || self.driver.route_copy(self.device, self.stream, route, &slices).map(drop);
+        let timed = (0..rounds).map(|_| self.time(copy)).collect();
+        self.driver.route_destroy(route)?;
+        timed
+    }
+
+    fn route(&self, way: Way, slices: &[CopySlice]) -> Result<RouteId> {
+        let near = |slice: &CopySlice| if way == Way::In { slice.dst } else { slice.src };
+        let stays: Vec<RouteSlice> =
+            slices.iter().map(|s| RouteSlice { near: near(s), bytes: s.bytes }).collect();
+        self.driver.route_create(self.device, way, &stays)
     }
 
     fn slices(&self, way: Way, count: u64) -> Vec<CopySlice> {
@@ -117,13 +129,10 @@ impl Bench {
         (0..count).map(|i| CopySlice { dst: at(dst, i), src: at(src, i), bytes: SLICE }).collect()
     }
 
-    /// The graph's kernels behind recorded copies of `count` slices; the host's time is that of pointing the copies.
+    /// A launch of the graph's kernels behind recorded copies of `count` slices, which are given their far ends before.
     pub(crate) fn recorded(&self, way: Way, count: u64, rounds: u32) -> Result<Vec<Both>> {
         let slices = self.slices(way, count);
-        let near = |slice: &CopySlice| if way == Way::In { slice.dst } else { slice.src };
-        let stays: Vec<RouteSlice> =
-            slices.iter().map(|s| RouteSlice { near: near(s), bytes: s.bytes }).collect();
-        let route = self.driver.route_create(self.device, way, &stays)?;
+        let route = self.route(way, &slices)?;
         let streams = self.driver.streams();
         streams.capture_begin(self.stream)?;
         let record = self.driver.route_record(self.stream, route);
@@ -131,17 +140,11 @@ impl Bench {
         let graph = streams.capture_end(self.stream)?;
         let timed = record.and_then(|record| {
             kernels?;
-            let round = |_| {
-                let mut pointing = 0.0;
-                let both = self.time(|| {
-                    let start = Instant::now();
-                    self.driver.route_point(record, graph, &slices)?;
-                    pointing = start.elapsed().as_secs_f64() * 1e6;
-                    self.launch(Some(graph))
-                })?;
-                Ok(Both { host: pointing, ..both })
+            let round = || {
+                self.driver.route_point(record, graph, &slices)?;
+                self.launch(Some(graph))
             };
-            (0..rounds).map(round).collect()
+            (0..rounds).map(|_| self.time(round)).collect()
         });
         streams.destroy_graph(graph)?;
         self.driver.route_destroy(route)?;

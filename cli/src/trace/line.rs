@@ -6,7 +6,7 @@ use super::Unexpected;
 pub(super) const SHAPE: &str = "step,slot,role,bytes,buffer";
 
 /// More than any address space holds.
-const MAX_BYTES: u64 = 1 << 46;
+pub(crate) const MAX_BYTES: u64 = 1 << 46;
 
 /// How much of a wrong text a message shows.
 const SHOWN_CHARS: usize = 60;
@@ -53,7 +53,7 @@ fn split(text: &str) -> Option<(&str, &str, &str, &str, &str)> {
 }
 
 /// Digits only: no sign, no blanks.
-fn number(text: &str, expected: &str) -> Result<u64, Unexpected> {
+pub(crate) fn number(text: &str, expected: &str) -> Result<u64, Unexpected> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse() {
         Ok(number) if is_number => Ok(number),
@@ -62,7 +62,7 @@ fn number(text: &str, expected: &str) -> Result<u64, Unexpected> {
 }
 
 /// A text from the file as it may stand in a message: quoted, escaped and not too long.
-pub(super) fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     match text.char_indices().nth(SHOWN_CHARS) {
         Some((end, _)) => format!("{:?}...", &text[..end]),
         None => format!("{text:?}"),

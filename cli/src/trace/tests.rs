@@ -1,12 +1,13 @@
 //! Tests of whole recordings, good and broken.
 
-use super::{Trace, read_from, source};
+use super::{Builder, Trace, read_from, source};
 use flate2::{Compression, write::GzEncoder};
 use std::io::{Cursor, Write};
 
 fn read(text: &[u8]) -> Result<Trace, String> {
     let source = source::decoded(Cursor::new(text.to_vec())).expect("memory can be read");
-    read_from(source, "t.csv").map_err(|error| error.to_string())
+    let read = read_from(source, "t.csv", Builder::default(), Builder::add_line, Builder::finish);
+    read.map_err(|error| error.to_string())
 }
 
 fn gzip(text: &str) -> Vec<u8> {

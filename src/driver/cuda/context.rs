@@ -139,6 +139,12 @@ impl Core {
         if let Some((device, context)) = known {
             self.check_alive(device, context, operation)?;
         }
+        self.enter_alive(context, operation)
+    }
+
+    /// The same for a context that [`primary`](Self::primary) or [`context_of`](Self::context_of) has just given.
+    pub(super) fn enter_alive(&self, context: u64, operation: Operation) -> Result<Entered<'_>> {
+        refuse_inside(operation)?;
         let mut current = 0;
         self.api.check(self.api.context_current(&mut current), operation)?;
         let pushed = current != context;
@@ -156,7 +162,7 @@ impl Core {
     /// Makes the device's primary context current.
     pub(super) fn enter_primary(&self, device: Ordinal, operation: Operation) -> Result<Entered<'_>> {
         let context = self.primary(device, operation)?.handle;
-        self.enter(context, operation)
+        self.enter_alive(context, operation)
     }
 
     /// The context that `stream` belongs to, which may be a framework's own. The default streams belong to the

@@ -140,7 +140,7 @@ impl Core {
             return Ok(0);
         }
         let context = self.context_on(stream, device, Operation::Copy)?;
-        let _entered = self.enter(context.handle, Operation::Copy)?;
+        let _entered = self.enter_alive(context.handle, Operation::Copy)?;
         self.enqueue(&context, stream, &slices)
     }
 

@@ -151,7 +151,8 @@ impl Core {
         unmapped.map_err(|e| e.at(range.start(), range.size()))
     }
 
-    /// The whole list in each call: one that names a peer costs about 1 ms, however many devices it names.
+    /// One call for the whole list over each run of neighbours: the driver takes as long for one as for one a device,
+    /// and less can fail halfway.
     pub(super) fn set_access(&self, books: &Books, range: DeviceRange, access: &[Access]) -> Result<()> {
         let here = |e: Error| e.at(range.start(), range.size());
         for (at, line) in access.iter().enumerate() {

@@ -18,7 +18,8 @@ compare! { cuda:
         cuMemUnmap cuMemGetAllocationPropertiesFromHandle cuStreamCreate cuStreamGetCtx cuStreamIsCapturing
         cuStreamBeginCapture_v2 cuStreamEndCapture cuEventCreate cuEventRecord cuModuleLoadData cuGraphLaunch
         cuGetErrorName cuCtxGetId;
-    of3 cuDeviceGetName cuDeviceGetAttribute cuDeviceCanAccessPeer cuMemHostAlloc cuMemHostGetDevicePointer_v2
+    of3 cuDeviceGetName cuDeviceGetAttribute cuDeviceCanAccessPeer cuDevicePrimaryCtxGetState cuMemHostAlloc
+        cuMemHostGetDevicePointer_v2
         cuMemGetAllocationGranularity cuMemImportFromShareableHandle cuStreamWaitEvent cuModuleGetFunction
         cuLaunchHostFunc cuMemcpyDtoH_v2 cuMemcpyHtoD_v2 cuMemGetAccess cuGraphInstantiateWithFlags;
     of4 cuMemcpyHtoDAsync_v2 cuMemCreate cuMemSetAccess cuMemExportToShareableHandle cuMemcpyAsync cuStreamWriteValue64_v2

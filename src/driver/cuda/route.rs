@@ -135,7 +135,7 @@ impl Routes {
         let route = self.find(id)?;
         route.check(slices)?;
         let context = core.context_on(stream, device, Operation::Copy)?;
-        let _entered = core.enter(context.handle, Operation::Copy)?;
+        let _entered = core.enter_alive(context.handle, Operation::Copy)?;
         // In a graph these copies would outlive the route.
         refuse_captured(core, stream, Operation::Copy)?;
         if context.handle != route.context.handle || route.is_lone() {

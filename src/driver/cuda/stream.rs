@@ -11,7 +11,7 @@ use std::sync::Arc;
 impl Core {
     pub(super) fn is_capturing(&self, device: Ordinal, stream: Stream) -> Result<bool> {
         let context = self.context_on(stream, device, Operation::Stream)?;
-        let _entered = self.enter(context.handle, Operation::Stream)?;
+        let _entered = self.enter_alive(context.handle, Operation::Stream)?;
         self.captures(stream, Operation::Stream)
     }
 }

@@ -1,11 +1,11 @@
 //! Access to mappings. HIP's set-access fails in several ways; each has its answer here, and in the end either all
 //! of it holds or what was granted before.
 
+use super::alone::alone;
 use super::api::{SUCCESS, Status, number};
 use super::context::Core;
 use super::device::Device;
 use super::holds::{Held, runs};
-use crate::driver::alone::alone;
 use crate::driver::books::Books;
 use crate::driver::library::intern;
 use crate::driver::quirks::Care;

@@ -2,14 +2,14 @@
 //! it does not know: up to 6.4 that ends the process.
 //!
 //! A mapping is booked as busy before its call and settled after it. The lock for virtual-memory calls is the only
-//! one held across a call (see [`Core::alone`]).
+//! one held across a call (see `alone`).
 
+use super::alone::alone;
 use super::api::{OUT_OF_MEMORY, SUCCESS, Status, number};
 use super::context::Core;
 use super::device::{Device, no_virtual_memory};
 use super::holds::{Held, Room};
 use super::limits;
-use crate::driver::alone::alone;
 use crate::driver::books::{Block, Books};
 use crate::driver::quirks::Care;
 use crate::driver::structs::AllocationProp;

@@ -2,6 +2,7 @@
 //! care that a quirk asks for is taken in one place of this folder.
 
 mod access;
+mod alone;
 mod api;
 mod context;
 mod copy;

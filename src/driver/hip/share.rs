@@ -1,9 +1,9 @@
 //! Blocks that go to other processes, come from them, or come from a framework in this one.
 #![allow(unsafe_code, reason = "the driver gives a file descriptor as a number")]
 
+use super::alone::alone;
 use super::api::{SUCCESS, number};
 use super::context::Core;
-use crate::driver::alone::alone;
 use crate::driver::books::{Block, Books};
 use crate::driver::quirks::Care;
 use crate::driver::structs::{AccessDesc, AllocationProp, Location, ON_DEVICE, PINNED, POSIX_FD};

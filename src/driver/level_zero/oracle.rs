@@ -108,7 +108,7 @@ macro_rules! layouts {
     )* };
 }
 
-fn structs(program: &mut Program) {
+fn device_structs(program: &mut Program) {
     layouts! { program:
         InitDesc ze_init_driver_type_desc_t ZE_STRUCTURE_TYPE_INIT_DRIVER_TYPE_DESC { flags flags, }
         DeviceProperties ze_device_properties_t ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES {
@@ -139,6 +139,11 @@ fn structs(program: &mut Program) {
         CommandListDesc ze_command_list_desc_t ZE_STRUCTURE_TYPE_COMMAND_LIST_DESC {
             group commandQueueGroupOrdinal, flags flags,
         }
+    }
+}
+
+fn memory_structs(program: &mut Program) {
+    layouts! { program:
         EventPoolDesc ze_event_pool_desc_t ZE_STRUCTURE_TYPE_EVENT_POOL_DESC { flags flags, count count, }
         EventDesc ze_event_desc_t ZE_STRUCTURE_TYPE_EVENT_DESC { index index, signal signal, wait wait, }
         DeviceAllocDesc ze_device_mem_alloc_desc_t ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC {
@@ -221,7 +226,8 @@ fn tables_are_those_of_the_header() {
     for (name, sizes) in SIGNATURES {
         program.function(name.to_str().expect("ASCII"), sizes);
     }
-    structs(&mut program);
+    device_structs(&mut program);
+    memory_structs(&mut program);
     numbers(&mut program);
     assert_eq!(program.complaints(), "");
     println!("{} facts compared; the header is too old for {:?}", program.compared, program.lacking);

@@ -1,13 +1,15 @@
 //! For tests of what lies above a driver, and of drivers: a driver that fails on demand ([`Fault`]), one that
-//! counts what lives ([`Trace`]), and named checks for any driver ([`conformance`]).
+//! counts what lives ([`Trace`]), one that counts and times calls ([`Meter`]), and named checks for any driver ([`conformance`]).
 
 pub mod conformance;
 mod fault;
+mod meter;
 mod tap;
 mod touch;
 mod trace;
 
 pub use fault::Fault;
+pub use meter::{Meter, Metered};
 pub use trace::{Counts, Live, Record, Trace};
 
 /// A driver call, by a number that C uses too.

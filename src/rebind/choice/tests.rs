@@ -64,6 +64,13 @@ fn problem(slots: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value
     })
 }
 
+/// As many cases as `PROPTEST_CASES` says, and more than usual where it says nothing.
+fn config() -> ProptestConfig {
+    let asked = std::env::var_os("PROPTEST_CASES").is_some();
+    let config = ProptestConfig::default();
+    if asked { config } else { ProptestConfig { cases: 400, ..config } }
+}
+
 /// What a plan costs, said in another way than the ledger does: step by step, everything that happens in it.
 fn cost(problem: &Problem, actions: &[Action]) -> u128 {
     let mut sum = 0u128;
@@ -138,7 +145,7 @@ fn strategies(problem: &Problem) -> Vec<Vec<Action>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn no_plan_is_cheaper(problem in problem(0..6)) {

@@ -35,7 +35,7 @@ impl Picos {
 
     /// The µs that `text` says, such as `1.15`; exact, and none where it is not that, finer than a picosecond or
     /// longer than [`LONGEST`](Self::LONGEST).
-    pub fn parse_us(text: &str) -> Option<Self> {
+    pub(super) fn parse_us(text: &str) -> Option<Self> {
         let (whole, part) = text.split_once('.').unwrap_or((text, ""));
         let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
         if whole.is_empty() || whole.len() > 8 || part.len() > 6 || !digits(whole) || !digits(part) {
@@ -72,7 +72,7 @@ impl Figure {
     }
 
     /// The same with a spread of `ns` nanoseconds.
-    pub const fn spread_ns(mut self, ns: u64) -> Self {
+    pub(super) const fn spread_ns(mut self, ns: u64) -> Self {
         self.spread = Picos::ns(ns);
         self
     }

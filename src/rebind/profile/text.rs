@@ -29,8 +29,8 @@ fn visit(profile: &mut Profile, each: &mut dyn FnMut(&str, Field<'_>)) {
     each("set_access_us", Field::Curve(&mut p.set_access));
     each("set_access_call_us", Field::Time(&mut p.set_access_call));
     each("peer_set_access_call_us", Field::Time(&mut p.peer_set_access_call));
-    each("peer_set_access_us", Field::Time(&mut p.peer_set_access));
-    each("peer_unmap_us", Field::Time(&mut p.peer_unmap));
+    each("peer_set_access_us", Field::Curve(&mut p.peer_set_access));
+    each("peer_unmap_us", Field::Curve(&mut p.peer_unmap));
     each("remap_us", Field::Time(&mut p.remap));
     each("remap_wait_us", Field::Time(&mut p.remap_wait));
     visit_copy("copy_in", &mut p.copy_in, each);
@@ -187,8 +187,8 @@ fn empty() -> Profile {
         set_access: Curve::default(),
         set_access_call: time,
         peer_set_access_call: time,
-        peer_set_access: time,
-        peer_unmap: time,
+        peer_set_access: Curve::default(),
+        peer_unmap: Curve::default(),
         remap: time,
         remap_wait: time,
         copy_in: copy,

@@ -1,6 +1,6 @@
 //! The one lock for virtual-memory calls, where a driver's own are not safe against each other.
 
-use super::quirks::Care;
+use crate::driver::quirks::Care;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// While it lives, no other thread of this process makes a virtual-memory call of ours.

@@ -1,0 +1,306 @@
+//! What one (pool, stream) has: two heaps over two segments, behind one lock.
+
+use super::heap::Heap;
+use super::history::History;
+use super::nodes::NIL;
+use super::segment::ExpandableSegment;
+use super::size_class::{Class, UNIT, UNIT_SHIFT};
+use super::stats::Bytes;
+use super::totals::{Flushed, Totals};
+use super::uses::Uses;
+use crate::driver::Stream;
+use crate::units::DevicePtr;
+use crate::vm::Mark;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The number of the pool of an arena that waits for a new owner.
+pub(super) const NO_POOL: u32 = u32::MAX;
+
+/// How many allocations pass between looks at blocks that other streams use.
+const LOOK_EVERY: u32 = 8;
+
+#[derive(Debug)]
+pub(super) struct Arena {
+    /// Whose it is, for looks without the lock; `State` decides.
+    pool: AtomicU32,
+    stream: AtomicU64,
+    starts: [u64; 2],
+    sizes: [u64; 2],
+    pub(super) segments: [ExpandableSegment; 2],
+    state: Mutex<State>,
+}
+
+/// What changes.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) heaps: [Heap; 2],
+    pub(super) pool: u32,
+    pub(super) stream: Stream,
+    /// It belongs to a pool that still has a graph: nothing of it moves.
+    pub(super) private: bool,
+    /// Its stream was forgotten; behind this mark nothing of it runs.
+    pub(super) ended: Option<Arc<Mark>>,
+    pub(super) bytes: Bytes,
+    pub(super) allocations: u64,
+    pub(super) frees: u64,
+    pub(super) lent: (u64, u64),
+    pub(super) uses: Uses,
+    /// Freed blocks that other streams use.
+    pub(super) pending: VecDeque<Pending>,
+    /// Places whose chunks were taken and whose old view may still be used.
+    pub(super) cooling: Vec<Cooling>,
+    pub(super) history: History,
+    flushed: Flushed,
+    looks: u32,
+}
+
+/// A freed block that other streams use.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) heap: usize,
+    pub(super) node: u32,
+    pub(super) marks: Vec<Arc<Mark>>,
+}
+
+/// Places without chunks that cannot be used yet.
+#[derive(Debug)]
+pub(super) struct Cooling {
+    pub(super) heap: usize,
+    pub(super) places: Vec<Range<u32>>,
+    pub(super) mark: Option<Arc<Mark>>,
+}
+
+impl Arena {
+    pub(super) fn new(segments: [ExpandableSegment; 2], pool: u32, stream: Stream, history: usize) -> Self {
+        let heap = |i: usize| {
+            let segment = &segments[i];
+            Heap::new(segment.capacity(), (segment.chunk_size().get() >> UNIT_SHIFT) as u32, i == 0)
+        };
+        let state = State {
+            heaps: [heap(0), heap(1)],
+            pool,
+            stream,
+            private: false,
+            ended: None,
+            bytes: Bytes::default(),
+            allocations: 0,
+            frees: 0,
+            lent: (0, 0),
+            uses: Uses::default(),
+            pending: VecDeque::new(),
+            cooling: Vec::new(),
+            history: History::new(history),
+            flushed: Flushed::default(),
+            looks: 0,
+        };
+        Self {
+            pool: AtomicU32::new(pool),
+            stream: AtomicU64::new(stream.0),
+            starts: [0, 1].map(|i: usize| segments[i].range().start().get()),
+            sizes: [0, 1].map(|i: usize| segments[i].range().size().get()),
+            segments,
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Its one lock. Never held across a driver call.
+    #[inline]
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it looks like the arena of this pool and stream.
+    #[inline]
+    pub(super) fn is_of(&self, pool: u32, stream: Stream) -> bool {
+        self.stream.load(Ordering::Relaxed) == stream.0 && self.pool.load(Ordering::Acquire) == pool
+    }
+
+    pub(super) fn pool(&self) -> u32 {
+        self.pool.load(Ordering::Acquire)
+    }
+
+    /// Its stream has ended: it is found by its addresses only.
+    pub(super) fn hide(&self) {
+        self.pool.store(NO_POOL, Ordering::Release);
+    }
+
+    /// Gives it to another pool and stream.
+    pub(super) fn rekey(&self, state: &mut State, pool: u32, stream: Stream) {
+        (state.pool, state.stream, state.ended) = (pool, stream, None);
+        self.stream.store(stream.0, Ordering::Relaxed);
+        self.pool.store(pool, Ordering::Release);
+    }
+
+    /// The heap and the place in it of an address, which need not be a block's.
+    #[inline]
+    pub(super) fn locate(&self, address: DevicePtr) -> Option<(usize, u64)> {
+        let large = address.get().wrapping_sub(self.starts[1]);
+        if large < self.sizes[1] {
+            return Some((1, large));
+        }
+        let small = address.get().wrapping_sub(self.starts[0]);
+        (small < self.sizes[0]).then_some((0, small))
+    }
+
+    /// The address of a unit.
+    #[inline]
+    pub(super) fn address(&self, heap: usize, unit: u32) -> DevicePtr {
+        DevicePtr(self.starts[heap] + u64::from(unit) * UNIT)
+    }
+
+    /// Bytes of its addresses.
+    pub(super) fn address_space(&self) -> u64 {
+        self.sizes[0] + self.sizes[1]
+    }
+}
+
+impl State {
+    /// A free block that fits, if there is one.
+    #[inline]
+    pub(super) fn alloc(&mut self, class: Class, totals: &Totals) -> Option<u32> {
+        if !self.pending.is_empty() {
+            self.look();
+        }
+        let unit = self.heaps[class.heap].alloc(class.units, class.slack)?;
+        self.count_alloc(class, totals);
+        Some(unit)
+    }
+
+    #[inline]
+    pub(super) fn count_alloc(&mut self, class: Class, totals: &Totals) {
+        let bytes = u64::from(class.units) * UNIT;
+        let requested = bytes - u64::from(class.slack);
+        self.bytes.allocated.add(bytes);
+        self.bytes.requested.add(requested);
+        self.bytes.active.add(bytes);
+        self.allocations += 1;
+        self.flushed.follow(&self.bytes, totals);
+    }
+
+    /// Frees a block that only its own stream uses, and says how many bytes the program had asked for.
+    #[inline]
+    pub(super) fn free(&mut self, heap: usize, node: u32, totals: &Totals) -> u64 {
+        let piece = self.heaps[heap].block(node);
+        let bytes = u64::from(piece.size) * UNIT;
+        self.heaps[heap].free(node);
+        self.bytes.active.sub(bytes);
+        self.count_free(bytes, piece.slack, totals);
+        bytes - u64::from(piece.slack)
+    }
+
+    #[inline]
+    fn count_free(&mut self, bytes: u64, slack: u16, totals: &Totals) {
+        let requested = bytes - u64::from(slack);
+        self.bytes.allocated.sub(bytes);
+        self.bytes.requested.sub(requested);
+        self.frees += 1;
+        self.flushed.follow(&self.bytes, totals);
+    }
+
+    /// The program gives up a block that other streams use; gives those streams.
+    pub(super) fn leave(&mut self, heap: usize, node: u32, totals: &Totals) -> Vec<Stream> {
+        let piece = self.heaps[heap].block(node);
+        let streams = self.uses.take(self.heaps[heap].uses(node));
+        self.heaps[heap].set_pending(node);
+        self.count_free(u64::from(piece.size) * UNIT, piece.slack, totals);
+        streams
+    }
+
+    /// Nobody uses a pending block any more.
+    pub(super) fn end_pending(&mut self, heap: usize, node: u32) {
+        let bytes = u64::from(self.heaps[heap].block(node).size) * UNIT;
+        self.heaps[heap].end_pending(node);
+        self.bytes.active.sub(bytes);
+    }
+
+    /// Now and then: whether the oldest pending blocks have come free. Reads memory, and takes no lock.
+    #[cold]
+    fn look(&mut self) {
+        self.looks += 1;
+        if self.looks < LOOK_EVERY {
+            return;
+        }
+        self.looks = 0;
+        while self.pending.front().is_some_and(Pending::has_passed) {
+            if let Some(done) = self.pending.pop_front() {
+                self.end_pending(done.heap, done.node);
+            }
+        }
+    }
+
+    /// Looks at everything that waits for streams.
+    pub(super) fn look_at_all(&mut self) {
+        for _ in 0..self.pending.len() {
+            let Some(pending) = self.pending.pop_front() else { break };
+            if pending.has_passed() {
+                self.end_pending(pending.heap, pending.node);
+            } else {
+                self.pending.push_back(pending);
+            }
+        }
+        let passed = |c: &Cooling| c.mark.as_ref().is_none_or(|mark| mark.passed().unwrap_or(false));
+        let (done, left): (Vec<_>, Vec<_>) = self.cooling.drain(..).partition(passed);
+        self.cooling = left;
+        for cooling in done {
+            for places in cooling.places {
+                self.heaps[cooling.heap].end_cooling(places, false);
+            }
+        }
+    }
+
+    /// Takes the oldest pending blocks, of `bytes` together if there are as many.
+    pub(super) fn oldest_pending(&mut self, bytes: u64) -> VecDeque<Pending> {
+        let (mut count, mut sum) = (0, 0);
+        while sum < bytes
+            && let Some(pending) = self.pending.get(count)
+        {
+            sum += u64::from(self.heaps[pending.heap].block(pending.node).size) * UNIT;
+            count += 1;
+        }
+        let rest = self.pending.split_off(count);
+        std::mem::replace(&mut self.pending, rest)
+    }
+
+    /// True where no block of it is in use.
+    pub(super) const fn is_idle(&self) -> bool {
+        self.bytes.active.current == 0
+    }
+
+    /// The block in use that starts at a place.
+    #[inline]
+    pub(super) fn block_at(&self, heap: usize, offset: u64) -> Option<u32> {
+        if offset & (UNIT - 1) != 0 {
+            return None;
+        }
+        self.heaps[heap].block_at((offset >> UNIT_SHIFT) as u32)
+    }
+
+    /// Whether it belongs to this pool and stream, now that it is locked.
+    #[inline]
+    pub(super) fn is_of(&self, pool: u32, stream: Stream) -> bool {
+        self.stream == stream && self.pool == pool && self.ended.is_none()
+    }
+
+    /// Notes that another stream uses a block.
+    pub(super) fn share(&mut self, heap: usize, node: u32, stream: Stream) {
+        if stream != self.stream || self.ended.is_some() {
+            let uses = self.uses.add(self.heaps[heap].uses(node), stream);
+            self.heaps[heap].set_uses(node, uses);
+        }
+    }
+
+    /// True where other streams use a block.
+    #[inline]
+    pub(super) fn is_shared(&self, heap: usize, node: u32) -> bool {
+        self.heaps[heap].uses(node) != NIL
+    }
+}
+
+impl Pending {
+    fn has_passed(&self) -> bool {
+        self.marks.iter().all(|mark| mark.passed().unwrap_or(false))
+    }
+}

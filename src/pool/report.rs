@@ -1,0 +1,136 @@
+//! What a pool says about itself.
+
+use super::arena::Arena;
+use super::nodes::State;
+use super::pool::Pool;
+use super::size_class::UNIT;
+use super::snapshot::{BlockInfo, BlockState, SegmentInfo, Snapshot};
+use super::stats::{Bytes, Figure, Shortage, Stats, StreamStats};
+use crate::units::ByteSize;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+impl Pool {
+    /// Its figures.
+    pub fn stats(&self) -> Stats {
+        let arenas = self.stream_stats();
+        let (calls, driver_ns) = *self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let load = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
+        Stats {
+            bytes: self.bytes(&arenas),
+            spare: ByteSize(self.spares().iter().map(|spare| spare.block.size().get()).sum()),
+            address_space: ByteSize(self.addresses.figure().current),
+            limit: ByteSize(load(&self.limit)),
+            allocations: arenas.iter().map(|arena| arena.allocations).sum(),
+            frees: arenas.iter().map(|arena| arena.frees).sum(),
+            lent_chunks: load(&self.lent),
+            stream_waits: load(&self.stream_waits),
+            host_waits: load(&self.host_waits),
+            forced_trims: load(&self.forced_trims),
+            out_of_memory: load(&self.out_of_memory),
+            calls,
+            driver_ns,
+        }
+    }
+
+    fn bytes(&self, arenas: &[StreamStats]) -> Bytes {
+        let peaks = self.totals.peaks();
+        let figure = |of: fn(&Bytes) -> Figure, peak: u64| match arenas {
+            // One stream's figures are exact.
+            [only] => of(&only.bytes),
+            _ => {
+                let current = arenas.iter().map(|arena| of(&arena.bytes).current).sum();
+                let own = arenas.iter().map(|arena| of(&arena.bytes).peak).max().unwrap_or(0);
+                Figure { current, peak: peak.max(own).max(current) }
+            }
+        };
+        Bytes {
+            allocated: figure(|bytes| bytes.allocated, peaks[0]),
+            requested: figure(|bytes| bytes.requested, peaks[1]),
+            active: figure(|bytes| bytes.active, peaks[2]),
+            reserved: self.reserved.figure(),
+        }
+    }
+
+    /// The figures of each (pool, stream).
+    pub fn stream_stats(&self) -> Vec<StreamStats> {
+        let of = |arena: &Arena| {
+            let state = arena.lock();
+            StreamStats {
+                pool: self.capture.id(state.pool),
+                stream: state.ended.is_none().then_some(state.stream),
+                bytes: state.bytes,
+                allocations: state.allocations,
+                frees: state.frees,
+                lent: state.lent,
+                address_space: ByteSize(arena.address_space()),
+            }
+        };
+        self.table.all().map(of).collect()
+    }
+
+    /// Peaks start again from what is now.
+    pub fn reset_peaks(&self) {
+        for arena in self.table.all() {
+            let bytes = &mut arena.lock().bytes;
+            bytes.allocated.reset();
+            bytes.requested.reset();
+            bytes.active.reset();
+            bytes.reserved.reset();
+        }
+        self.totals.reset();
+        self.reserved.reset();
+    }
+
+    /// Why the last allocation failed for lack of memory, if one did.
+    pub fn shortage(&self) -> Option<Shortage> {
+        self.shortage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Segments, blocks, and events where they are kept.
+    pub fn snapshot(&self) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        for arena in self.table.all() {
+            (0..2).for_each(|heap| self.picture(arena, heap, &mut snapshot.segments));
+            let state = arena.lock();
+            snapshot.events.extend(state.history.events(state.stream, self.capture.id(state.pool)));
+        }
+        snapshot.segments.sort_by_key(|segment| segment.address);
+        snapshot.events.sort_by_key(|event| event.number);
+        snapshot
+    }
+
+    fn picture(&self, arena: &Arena, heap: usize, segments: &mut Vec<SegmentInfo>) {
+        let mut state = arena.lock();
+        let mut open: Option<SegmentInfo> = None;
+        for piece in state.heaps[heap].pieces() {
+            let block = match piece.state {
+                State::Used => BlockState::Allocated,
+                State::Pending => BlockState::Pending,
+                State::Free | State::Resting | State::HeldFree => BlockState::Free,
+                State::Hole | State::HeldHole | State::Cooling | State::Unused => {
+                    segments.extend(open.take());
+                    continue;
+                }
+            };
+            let (address, bytes) = (arena.address(heap, piece.start), u64::from(piece.size) * UNIT);
+            let segment = open.get_or_insert_with(|| SegmentInfo {
+                pool: self.capture.id(state.pool),
+                stream: state.ended.is_none().then_some(state.stream),
+                address,
+                size: ByteSize::ZERO,
+                large: heap == 1,
+                blocks: Vec::new(),
+            });
+            segment.size = ByteSize(segment.size.get() + bytes);
+            let asked = if block == BlockState::Free { 0 } else { bytes - u64::from(piece.slack) };
+            segment.blocks.push(BlockInfo {
+                address,
+                size: ByteSize(bytes),
+                requested: ByteSize(asked),
+                state: block,
+            });
+        }
+        segments.extend(open);
+    }
+}

@@ -1,0 +1,109 @@
+//! Figures over all streams. Arenas add what changed when it is much, so that they do not meet in one cache line at
+//! each allocation.
+
+use super::stats::{Bytes, Figure};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+/// A change of more than this, and a 64th of what was added before, is added at once.
+const MUCH: u64 = 1 << 20;
+const PART: u64 = 64;
+
+#[derive(Debug, Default)]
+struct Total {
+    current: AtomicI64,
+    peak: AtomicI64,
+}
+
+impl Total {
+    fn add(&self, change: i64) {
+        let now = self.current.fetch_add(change, Ordering::Relaxed) + change;
+        if change > 0 && now > self.peak.load(Ordering::Relaxed) {
+            self.peak.fetch_max(now, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Allocated, requested and active bytes of all arenas, without what they still owe.
+#[derive(Debug, Default)]
+pub(super) struct Totals {
+    totals: [Total; 3],
+    /// There is more than one arena; one alone knows its sums.
+    several: AtomicBool,
+}
+
+impl Totals {
+    /// The highest sums that were seen: allocated, requested, active.
+    pub(super) fn peaks(&self) -> [u64; 3] {
+        [0, 1, 2].map(|i: usize| self.totals[i].peak.load(Ordering::Relaxed).max(0) as u64)
+    }
+
+    pub(super) fn reset(&self) {
+        for total in &self.totals {
+            total.peak.store(total.current.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    /// From here on, arenas add what they have.
+    pub(super) fn set_several(&self) {
+        self.several.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What one arena has added.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Flushed([u64; 3]);
+
+impl Flushed {
+    /// Adds what has changed, where it is much.
+    #[inline]
+    pub(super) fn follow(&mut self, bytes: &Bytes, totals: &Totals) {
+        let much = |now: u64, then: u64| now.abs_diff(then) >= MUCH + then / PART;
+        if (much(bytes.allocated.current, self.0[0]) || much(bytes.active.current, self.0[2]))
+            && totals.several.load(Ordering::Relaxed)
+        {
+            self.flush(bytes, totals);
+        }
+    }
+
+    #[cold]
+    fn flush(&mut self, bytes: &Bytes, totals: &Totals) {
+        let now = [bytes.allocated.current, bytes.requested.current, bytes.active.current];
+        for (total, (now, then)) in totals.totals.iter().zip(now.into_iter().zip(&mut self.0)) {
+            total.add(now.wrapping_sub(std::mem::replace(then, now)) as i64);
+        }
+    }
+}
+
+/// A figure that everybody changes.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    current: AtomicU64,
+    peak: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn figure(&self) -> Figure {
+        let current = self.current.load(Ordering::Relaxed);
+        Figure { current, peak: self.peak.load(Ordering::Relaxed).max(current) }
+    }
+
+    /// Adds `n` where the sum stays within `limit`.
+    pub(super) fn add_within(&self, n: u64, limit: u64) -> bool {
+        let fits = |now: u64| now.checked_add(n).filter(|sum| *sum <= limit);
+        match self.current.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
+            Ok(before) => {
+                self.peak.fetch_max(before + n, Ordering::Relaxed);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    pub(super) fn sub(&self, n: u64) {
+        self.current.fetch_sub(n, Ordering::Relaxed);
+    }
+
+    pub(super) fn reset(&self) {
+        self.peak.store(self.current.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}

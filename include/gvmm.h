@@ -1421,7 +1421,8 @@ gvmm_status gvmm_binding_plan_export(gvmm_binding *binding,
  * here what the plan says is served otherwise.
  *
  * State: before, no step is begun. The next begin may answer RECORD_AGAIN; it answers OUT_OF_DEVICE_MEMORY where the
- * device's budget of shadows is too small for the plan.
+ * device's budget of shadows is too small for the plan, until there is room, another plan is imported, or
+ * `gvmm_binding_replan` gives it up.
  * Parameters: `binding`; `bytes`, the `size_bytes` bytes that export gave.
  * Statuses: PLAN_MISMATCH (a plan of other slots; the last-error detail names the first that differs),
  * INVALID_ARGUMENT (the bytes are no whole plan, or were changed), UNKNOWN_VERSION (a newer library's), WRONG_STATE (no
@@ -1799,7 +1800,8 @@ gvmm_status gvmm_binding_record_copies(gvmm_binding *binding,
  *
  * State: before, no step is begun. Until another is named, a new generation is in force or the binding is
  * destroyed, the graph must live: the `gvmm_graph`, or on CUDA the `CUgraphExec` and the `CUgraph` that it was
- * made of. With copies recorded and no graph named, begin is refused.
+ * made of. One that was updated or instantiated anew must be named again, also under the same handle. With copies
+ * recorded and no graph named, begin is refused.
  * Parameters: `binding`; `graph`, a `gvmm_graph` or on CUDA a `CUgraphExec`, made of the capture that the copies
  * were recorded in; NULL: none.
  * Statuses: WRONG_STATE (a step is begun, or nothing is laid out yet), INVALID_HANDLE (a `gvmm_graph` that is

@@ -285,9 +285,18 @@ fn a_budget_of_nothing_copies_nothing() {
         let failed = binding.begin(world.stream, &given, 0);
         assert_eq!(failed.map_err(|e| e.kind), Err(Kind::OutOfDeviceMemory));
     }
-    let plan = exported(&mixed.slots, &[Action::MAP; 21]);
-    binding.import_plan(&plan).expect("a plan of these slots");
+    let other = exported(&mixed.slots, &[Action::MAP; 21]);
+    binding.import_plan(&other).expect("a plan of these slots");
     run(&world, &binding, &mixed.slots, &mixed.step(0), 1);
+    // Or with one of its own: until that is made, the slots are served as they were.
+    binding.import_plan(&plan).expect("a plan of these slots");
+    let failed = binding.begin(world.stream, &given, 1);
+    assert_eq!(failed.map_err(|e| e.kind), Err(Kind::OutOfDeviceMemory));
+    binding.replan().expect("a planner");
+    (1..4).for_each(|n| {
+        run(&world, &binding, &mixed.slots, &mixed.step(n), n as u64);
+    });
+    assert_eq!(binding.info().expect("info").generation, 1);
 }
 
 #[test]

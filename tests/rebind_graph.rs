@@ -159,6 +159,11 @@ fn the_same_buffers_again_need_no_call() {
         program.step(&given(&pairs[0]));
     }
     assert_eq!(world.fault.calls(), before, "no driver call but the launch");
+    // A graph that is named again may be another one under the same number, or have been updated.
+    let before = world.trace.counts();
+    program.binding.use_graph(program.graph).expect("named");
+    program.step(&given(&pairs[0]));
+    assert_eq!(world.trace.counts().since(&before).of(Call::ROUTE_POINT), 2);
     // A buffer that changes is pointed to alone: the output's way stays.
     let mixed = Given::of(&[&pairs[1][0], &pairs[0][1]]);
     let before = world.trace.counts();

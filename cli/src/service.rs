@@ -237,3 +237,33 @@ pub(crate) fn churn(trace: &Trace) -> Churn {
     };
     Churn::new((0..trace.slots.len()).map(moves).collect(), watched.len().saturating_sub(1) as u32)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::setup::{CostChoice, Joint, open_device};
+    use gvmm::driver::DriverKind;
+    use gvmm::units::ByteSize;
+
+    #[test]
+    fn churn_is_what_moves_in_the_first_five_steps() {
+        let slot = crate::trace::Slot { name: "s".into(), bytes: 8, is_in: true, is_out: false };
+        let steps =
+            [[1, 1, 1], [2, 1, 1], [1, 1, 1], [2, 1, 2], [1, 1, 2], [1, 7, 2]].map(Vec::from).to_vec();
+        let trace = Trace { name: "t".into(), slots: vec![slot.clone(), slot.clone(), slot], steps };
+        let seen = churn(&trace);
+        assert_eq!((seen.moves(), seen.steps()), (&[Moves(0b1111), Moves(0), Moves(0b0100)][..], 4));
+        let one = Trace { steps: trace.steps[..1].to_vec(), ..trace };
+        assert_eq!((churn(&one).moves(), churn(&one).steps()), (&[Moves(0); 3][..], 0));
+    }
+
+    #[test]
+    fn the_smallest_slots_are_copied_until_the_budget_is_spent() {
+        let device =
+            open_device(Some(DriverKind::HOST), CostChoice::None, 0, Joint::On).expect("the host driver");
+        rebind::set_shadow_budget(&device, ByteSize(100));
+        let slots: Vec<Slot> = [60, 50, 40, 200].map(|bytes| Slot::new(ByteSize(bytes))).to_vec();
+        let expected = [Action::MAP, Action::COPY, Action::COPY, Action::MAP];
+        assert_eq!(copied(&device, &slots), expected);
+    }
+}

@@ -179,7 +179,8 @@ pub unsafe extern "C" fn gvmm_binding_plan_export(
 /// here what the plan says is served otherwise.
 ///
 /// State: before, no step is begun. The next begin may answer RECORD_AGAIN; it answers OUT_OF_DEVICE_MEMORY where the
-/// device's budget of shadows is too small for the plan.
+/// device's budget of shadows is too small for the plan, until there is room, another plan is imported, or
+/// `gvmm_binding_replan` gives it up.
 /// Parameters: `binding`; `bytes`, the `size_bytes` bytes that export gave.
 /// Statuses: PLAN_MISMATCH (a plan of other slots; the last-error detail names the first that differs),
 /// INVALID_ARGUMENT (the bytes are no whole plan, or were changed), UNKNOWN_VERSION (a newer library's), WRONG_STATE (no

@@ -54,7 +54,8 @@ pub unsafe extern "C" fn gvmm_binding_record_copies(
 ///
 /// State: before, no step is begun. Until another is named, a new generation is in force or the binding is
 /// destroyed, the graph must live: the `gvmm_graph`, or on CUDA the `CUgraphExec` and the `CUgraph` that it was
-/// made of. With copies recorded and no graph named, begin is refused.
+/// made of. One that was updated or instantiated anew must be named again, also under the same handle. With copies
+/// recorded and no graph named, begin is refused.
 /// Parameters: `binding`; `graph`, a `gvmm_graph` or on CUDA a `CUgraphExec`, made of the capture that the copies
 /// were recorded in; NULL: none.
 /// Statuses: WRONG_STATE (a step is begun, or nothing is laid out yet), INVALID_HANDLE (a `gvmm_graph` that is

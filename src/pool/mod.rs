@@ -4,6 +4,14 @@
 //! and large blocks, each over an [`ExpandableSegment`]: one long reservation that holds chunks where they are
 //! needed. Where the limit is reached, free chunks move to the stream and the address that need them; the old
 //! view goes once its stream has passed, so nobody waits.
+//!
+//! One allocation through the files: `size_class` says how many units and which heap, `table` finds the arena, `heap`
+//! takes a free block by `free_index` or holds the best `window` over free pieces and holes; `grow` has `supply` put
+//! chunks into its holes (ready ones, new ones, or free ones that `reclaim` picks and `segment` retires) and does what
+//! else there is to do when memory is short. A free goes from `table` and `starts` straight to the heap, or, where other
+//! streams use the block, waits for their events among the arena's pending ones. `stream` says whose an arena is,
+//! `capture` which pools graphs use, `limits` what may be held; `report` tells. `free_index`, `heap`, `nodes`, `reclaim`,
+//! `size_class`, `starts` and `window` are pure.
 
 mod arena;
 mod capture;

@@ -124,7 +124,7 @@ impl Binding {
 
     /// Names the graph that has the recorded copies and is launched in the steps to come (on CUDA a `CUgraphExec`, whose
     /// `CUgraph` must stay as long as this graph is named), or none: where copies were recorded, no step begins then. A
-    /// new generation forgets it.
+    /// new generation forgets it. One that was made or updated anew is to be named again.
     ///
     /// # Errors
     /// `Busy`, `WrongState` (a step is in progress, or nothing is laid out yet).

@@ -62,7 +62,7 @@ impl Binding {
     /// # Errors
     /// `Busy`, `WrongState` (no planner, or a step is in progress), and those of [`import_plan`]; then
     /// nothing has changed. A begin then fails with `OutOfDeviceMemory` where this device's budget of shadows is too
-    /// small for the plan.
+    /// small for the plan, until there is room, or another plan is imported or [made](Self::replan).
     pub fn import_plan(&self, bytes: &[u8]) -> Result<()> {
         let mut engine = self.enter(Operation::Bind)?;
         let (actions, churn) = import_plan(&engine.slots, bytes)?;

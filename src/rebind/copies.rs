@@ -74,6 +74,11 @@ impl Copies {
         (self.record, self.aimed) = (record, None);
     }
 
+    /// What any graph's copies point at is not known any more.
+    pub(super) const fn forget_aim(&mut self) {
+        self.aimed = None;
+    }
+
     pub(super) const fn is_recorded(&self) -> bool {
         self.record.is_some()
     }

@@ -9,6 +9,7 @@ use super::churn::{Churn, DEFAULT_WATCHED_STEPS, Moves, Watch};
 use super::cost::Rules;
 use super::engine::Engine;
 use super::exchange::plan_digest;
+use super::layout::Layout;
 use super::planner::{Commands, Explanation, Situation, SlotPlan, explain, plan, price};
 use super::profile::Profile;
 use super::profile_file::profile_of;
@@ -236,10 +237,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes the plan anew from the steps to come.
+    /// Makes the plan anew from the steps to come. One that no layout serves yet is given up: it may be one that none can
+    /// serve here.
     pub(super) fn replan(&mut self) -> Result<()> {
         let slots = self.slots.len();
         let planner = self.planner.as_mut().ok_or(NO_PLANNER)?;
+        if std::mem::take(&mut planner.due) {
+            let actions = |layout: &Layout| layout.places.iter().map(|place| place.action).collect();
+            planner.current = self.layout.as_ref().map(actions);
+        }
         planner.watch = Watch::new(slots, planner.watched_steps);
         planner.frozen = None;
         Ok(())

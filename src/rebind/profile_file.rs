@@ -4,6 +4,8 @@ use super::profile::{Profile, Subject};
 use crate::config;
 use crate::driver::{DeviceInfo, DriverKind};
 use crate::vm::Device;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -42,8 +44,24 @@ fn choose(file: Option<&Path>, info: &DeviceInfo, driver: DriverKind) -> (Profil
     }
 }
 
+/// No more than this is read of a file: a profile has a few thousand bytes.
+const LARGEST: u64 = 1 << 20;
+
+/// The text of a file that is one: a pipe may never answer, a device never end.
+fn read_text(file: &Path) -> std::io::Result<String> {
+    if !std::fs::metadata(file)?.is_file() {
+        return Err(std::io::Error::new(ErrorKind::InvalidInput, "it is not a file"));
+    }
+    let mut text = String::new();
+    File::open(file)?.take(LARGEST + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > LARGEST {
+        return Err(std::io::Error::new(ErrorKind::InvalidData, "it is too large to be a profile"));
+    }
+    Ok(text)
+}
+
 fn read(file: &Path, info: &DeviceInfo, driver: DriverKind) -> Result<Profile, String> {
-    let text = std::fs::read_to_string(file).map_err(|e| e.to_string())?;
+    let text = read_text(file).map_err(|e| e.to_string())?;
     let profile = Profile::parse(&text)?;
     profile.check(&Subject { device: &info.name, driver, driver_version: None })?;
     Ok(profile)
@@ -102,7 +120,12 @@ mod tests {
         assert_eq!(choose(&wanted.to_text()), (wanted.clone(), None));
         let built_in = Profile::for_device(&info, DriverKind::CUDA);
         wanted.origin.device = "NVIDIA H100".into();
-        for (text, part) in [(wanted.to_text(), "NVIDIA H100"), (String::new(), "`format` is missing")] {
+        let endless = wanted.to_text() + &"#".repeat(1 << 20);
+        for (text, part) in [
+            (wanted.to_text(), "NVIDIA H100"),
+            (String::new(), "`format` is missing"),
+            (endless, "too large"),
+        ] {
             let (profile, warning) = choose(&text);
             assert_eq!(profile, built_in);
             assert!(warning.is_some_and(|w| w.contains(part) && w.contains("built-in")), "{part}");
@@ -110,5 +133,8 @@ mod tests {
         std::fs::remove_file(&file).expect("it was written");
         let (profile, warning) = super::choose(Some(&file), &info, DriverKind::CUDA);
         assert!(profile == built_in && warning.is_some());
+        // One that never ends.
+        let (profile, warning) = super::choose(Some(Path::new("/dev/zero")), &info, DriverKind::CUDA);
+        assert!(profile == built_in && warning.is_some_and(|w| w.contains("not a file")));
     }
 }

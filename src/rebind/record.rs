@@ -60,6 +60,9 @@ impl Engine {
             return Err(refused(Kind::WrongState, "nothing is laid out before the first begin"));
         };
         layout.graph = graph;
+        // It may be another one under a number that was given again, or have been updated: it is pointed anew.
+        layout.copies_in.forget_aim();
+        layout.copies_out.forget_aim();
         Ok(())
     }
 

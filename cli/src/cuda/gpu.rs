@@ -17,7 +17,7 @@ pub(super) const SLOTS: usize = 16;
 const THREADS: u32 = 256;
 
 /// How long the stream is kept busy so that what is timed is enqueued by the time it runs.
-const SPIN_NS: u64 = 300_000;
+const SPIN_NS: u64 = 1_000_000;
 
 /// No seed.
 pub(crate) const NONE: u32 = u32::MAX;

@@ -2,7 +2,7 @@
 //! it does not know: up to 6.4 that ends the process.
 //!
 //! A mapping is booked as busy before its call and settled after it. The lock for virtual-memory calls is the only
-//! one held across a call (see [`Core::alone`]).
+//! one held across a call (see `alone`).
 
 use super::alone::alone;
 use super::api::{OUT_OF_MEMORY, SUCCESS, Status, number};

@@ -75,8 +75,10 @@ impl Flow {
                     path.push(edge);
                     node = self.edges[edge as usize].to as usize;
                 }
-                // A dead end: back, and never here again.
+                // A dead end: back, and never here again. A node that many lead to has as many edges back, which must not
+                // be looked through for each of them.
                 (None, Some(edge)) => {
+                    next[node] = self.leaving[node].len();
                     node = self.edges[edge as usize ^ 1].to as usize;
                     next[node] += 1;
                 }
@@ -106,6 +108,20 @@ mod tests {
         flow.edge(1, 3, 2);
         flow.edge(2, 3, 9);
         assert_eq!(flow.cut(0, 3), [true, true, false, false]);
+    }
+
+    /// Not to be done in time where each of them looks through all.
+    #[test]
+    fn many_may_lead_to_one_that_is_full() {
+        let count = 100_000;
+        let mut flow = Flow::new(3 + count);
+        flow.edge(2, 1, 1);
+        for node in 3..3 + count {
+            flow.edge(0, node, 1);
+            flow.edge(node, 2, u128::MAX >> 1);
+        }
+        let side = flow.cut(0, 1);
+        assert!(!side[1] && side.iter().filter(|&&here| here).count() == 2 + count);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub type HostFunction = Arc<dyn Fn() + Send + Sync>;
 
 /// Streams of our own: made, waited for, captured. Functions and capture are there where
-/// [`Capabilities::HOST_FUNCTIONS`] says so.
+/// [`Capabilities::HOST_FUNCTIONS`](super::Capabilities::HOST_FUNCTIONS) says so.
 pub trait Streams {
     /// A stream of `device`.
     fn create(&self, device: Ordinal) -> Result<Stream>;

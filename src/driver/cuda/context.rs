@@ -251,10 +251,6 @@ impl Core {
     }
 
     fn foreign(&self, handle: u64, operation: Operation) -> Result<Arc<Context>> {
-        let mut id = 0;
-        if self.api.has_context_ids() {
-            self.api.check(self.api.context_id(handle, &mut id), operation)?;
-        }
         if let Some(known) = self.foreign_list().get(&(handle, id)) {
             return Ok(known.clone());
         }
@@ -276,16 +272,16 @@ impl Core {
     /// Puts into a context what we need there.
     fn furnish(&self, handle: u64, device: &Device, operation: Operation) -> Result<Arc<Context>> {
         let _entered = self.enter(handle, operation)?;
+        let mut id = 0;
+        if self.api.has_context_ids() {
+            self.api.check(self.api.context_id(handle, &mut id), operation)?;
+        }
         let (mut watch, mut beat) = (0, 0);
         self.api.check(self.api.stream_create(&mut watch, NON_BLOCKING), operation)?;
         self.api.check(self.api.event_create(&mut beat, NO_TIMING), operation).inspect_err(|_| {
             self.log_status("destroy a stream", self.api.stream_destroy(watch));
         })?;
         let kernels = Kernels::load(&self.api, device.care);
-        let mut id = 0;
-        if self.api.has_context_ids() {
-            self.api.check(self.api.context_id(handle, &mut id), operation)?;
-        }
         Ok(Arc::new(Context { handle, id, device: device.ordinal, kernels, watch, beat }))
     }
 }

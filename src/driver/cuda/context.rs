@@ -251,6 +251,10 @@ impl Core {
     }
 
     fn foreign(&self, handle: u64, operation: Operation) -> Result<Arc<Context>> {
+        let mut id = 0;
+        if self.api.has_context_ids() {
+            self.api.check(self.api.context_id(handle, &mut id), operation)?;
+        }
         if let Some(known) = self.foreign_list().get(&(handle, id)) {
             return Ok(known.clone());
         }

@@ -53,6 +53,10 @@ programs! {
     reload "reload.c",
     pending "pending.c",
     retire "retire.c",
+    segment "segment.c",
+    pool "pool.c",
+    pool_faults "pool_faults.c",
+    pool_capture "pool_capture.c",
     cplusplus "cplusplus.cc",
 }
 

@@ -73,10 +73,12 @@ fn the_soname_is_that_of_an_unstable_version_and_the_library_stays_loaded() {
     assert!(said.contains("NODELETE"), "{said}");
 }
 
+/// A struct's name and those of its fields.
+type Struct = (String, Vec<String>);
+
 /// The structs of the header with their fields.
-fn structs() -> Vec<(String, Vec<String>)> {
-    let (mut structs, mut open): (Vec<(String, Vec<String>)>, Option<(String, Vec<String>)>) =
-        (Vec::new(), None);
+fn structs() -> Vec<Struct> {
+    let (mut structs, mut open): (Vec<Struct>, Option<Struct>) = (Vec::new(), None);
     for line in header().lines() {
         if let Some(rest) = line.strip_prefix("typedef struct ")
             && let Some(name) = rest.strip_suffix(" {")

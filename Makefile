@@ -19,7 +19,7 @@ RECORDING := $(TARGET)/$(TRACE).csv
 DENY_VERSION := 0.20.2
 TOOLS := $(abspath $(TARGET))/tools
 
-.PHONY: all demo examples recording library test lint oracle deny miri bless bench clean
+.PHONY: all demo examples pool_pair recording library test lint oracle deny miri bless bench clean
 
 all: library
 
@@ -40,6 +40,11 @@ $(LIBDIR)/step_loop: $(STEP_LOOP) c_examples/trace.h c_examples/pattern.h c_exam
 
 $(LIBDIR)/%: c_examples/%.c include/gvmm.h | library
 	$(CC) $(C_WARNINGS) $(CFLAGS) -Iinclude $< $(C_LINK) -o $@
+
+# What a pair of alloc and free costs through the C ABI.
+pool_pair: $(LIBDIR)/pool_pair
+$(LIBDIR)/pool_pair: benches/pool_pair.c include/gvmm.h | library
+	$(CC) $(C_WARNINGS) $(CFLAGS) -Iinclude $< $(C_LINK) -pthread -o $@
 
 $(RECORDING): tests/data/steps/$(TRACE).csv.gz | library
 	gzip -dc $< > $@.part

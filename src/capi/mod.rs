@@ -40,6 +40,7 @@ pub mod slot;
 pub mod status;
 pub mod step;
 pub mod stream;
+mod stripes;
 pub mod testing;
 mod text;
 pub mod timeline;

@@ -5,6 +5,8 @@
 mod golden;
 #[path = "ffi/logger.rs"]
 mod logger;
+#[path = "ffi/python.rs"]
+mod python;
 #[path = "ffi/toolbox.rs"]
 mod toolbox;
 
@@ -54,6 +56,7 @@ programs! {
     pending "pending.c",
     retire "retire.c",
     cplusplus "cplusplus.cc",
+    torch_hooks "torch_hooks.cc",
 }
 
 /// Programs that need more than being run; `golden` and the proofs below run them.

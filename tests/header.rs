@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// The files of `src/capi`, each a section of the header, in order: a type comes before its uses.
-const FILES: [&str; 20] = [
+const FILES: [&str; 21] = [
     "version",
     "status",
     "types",
@@ -25,6 +25,7 @@ const FILES: [&str; 20] = [
     "step",
     "record",
     "testing",
+    "shims/torch",
 ];
 
 fn source(file: &str) -> PathBuf {

@@ -145,8 +145,8 @@ pub unsafe extern "C" fn gvmm_last_error_detail(out_detail: *mut gvmm_error_deta
 #[derive(Clone, Copy)]
 struct Last {
     error: Option<Error>,
-    /// The text of the panic that the error comes from; empty for others.
-    panic: Text,
+    /// What more is to say: of a panic that the error comes from, or of who holds memory; empty for most.
+    more: Text,
 }
 
 /// Text in a fixed buffer; what does not fit is cut.
@@ -184,7 +184,7 @@ impl fmt::Write for Text {
 }
 
 thread_local! {
-    static LAST: RefCell<Last> = const { RefCell::new(Last { error: None, panic: Text::EMPTY }) };
+    static LAST: RefCell<Last> = const { RefCell::new(Last { error: None, more: Text::EMPTY }) };
 }
 
 /// Keeps a failure for this thread and gives its status.
@@ -193,7 +193,7 @@ pub(super) fn record(error: Error) -> gvmm_status {
     LAST.with_borrow_mut(|last| {
         last.error = Some(error);
         if error.kind != Kind::Internal {
-            last.panic = Text::EMPTY;
+            last.more = Text::EMPTY;
         }
     });
     status::of(error.kind)
@@ -203,10 +203,24 @@ pub(super) fn record(error: Error) -> gvmm_status {
 pub(super) fn keep_panic(info: &PanicHookInfo<'_>) {
     let _ = LAST.try_with(|last| {
         if let Ok(mut last) = last.try_borrow_mut() {
-            last.panic = Text::EMPTY;
-            let _ = write!(last.panic, "{}", SingleLine(info));
+            last.more = Text::EMPTY;
+            let _ = write!(last.more, "{}", SingleLine(info));
         }
     });
+}
+
+/// Says more about the failure that this thread has just recorded.
+pub(super) fn add(more: &dyn fmt::Display) {
+    LAST.with_borrow_mut(|last| {
+        last.more = Text::EMPTY;
+        // Cutting what is too long is all that can be done.
+        let _ = write!(last.more, "{more}");
+    });
+}
+
+/// The last failure in words.
+pub(super) fn text() -> String {
+    String::from_utf8_lossy(message().as_bytes()).into_owned()
 }
 
 /// A panic's own words and its place, on one line.
@@ -221,7 +235,7 @@ impl fmt::Display for SingleLine<'_, '_> {
 
 /// What the last panic said.
 pub(super) fn panic_text() -> String {
-    LAST.with_borrow(|last| String::from_utf8_lossy(last.panic.as_bytes()).into_owned())
+    LAST.with_borrow(|last| String::from_utf8_lossy(last.more.as_bytes()).into_owned())
 }
 
 /// The last failure in words; empty where there was none.
@@ -231,8 +245,8 @@ fn message() -> Text {
     if let Some(error) = last.error {
         // Cutting a message that is too long is all that can be done.
         let _ = write!(text, "{error}");
-        if !last.panic.is_empty() {
-            let _ = write!(text, ": {}", String::from_utf8_lossy(last.panic.as_bytes()));
+        if !last.more.is_empty() {
+            let _ = write!(text, ": {}", String::from_utf8_lossy(last.more.as_bytes()));
         }
     }
     text
@@ -240,7 +254,7 @@ fn message() -> Text {
 
 #[cfg(test)]
 pub(super) fn message_for_tests() -> String {
-    String::from_utf8_lossy(message().as_bytes()).into_owned()
+    text()
 }
 
 fn detail() -> gvmm_error_detail {

@@ -28,6 +28,7 @@ pub mod plan;
 pub mod record;
 pub mod remap;
 pub mod reservation;
+pub mod shims;
 pub mod slot;
 pub mod status;
 pub mod step;

@@ -4,6 +4,7 @@ use super::PoolId;
 use crate::driver::Stream;
 use crate::units::ByteSize;
 use crate::vm::CallCounts;
+use std::fmt;
 
 /// A figure now, and the most it has been since the last reset.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -130,4 +131,29 @@ pub struct Shortage {
     pub captures: usize,
     /// Who held what, largest first.
     pub holders: Vec<Holder>,
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { asked, reserved, free, lent_chunks, captures, .. } = self;
+        write!(f, "{asked} asked, {reserved} reserved")?;
+        if self.limit.get() != u64::MAX {
+            write!(f, " of at most {}", self.limit)?;
+        }
+        write!(f, ", {free} of it free in pieces, {lent_chunks} chunks lent so far")?;
+        if *captures > 0 {
+            write!(f, "; nothing can be lent while {captures} streams are captured")?;
+        }
+        for holder in self.holders.iter().filter(|holder| !holder.allocated.is_zero()).take(3) {
+            write!(f, "; {} held by ", holder.allocated)?;
+            match holder.stream {
+                Some(stream) => write!(f, "stream {:#x}", stream.0)?,
+                None => f.write_str("a stream that is gone")?,
+            }
+            if holder.pool != PoolId::DEFAULT {
+                write!(f, " of pool {}.{}", holder.pool.0, holder.pool.1)?;
+            }
+        }
+        Ok(())
+    }
 }

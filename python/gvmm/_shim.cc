@@ -33,8 +33,8 @@ extern "C" void *gvmm_shim_alloc(std::size_t size, int device, void *stream) {
     detail why{sizeof(detail), 0, 0};
     message(text, sizeof text, &needed);
     last(&why);
-    // The group of memory: the host's, the device's, addresses, descriptors, mappings.
-    TORCH_CHECK_WITH(OutOfMemoryError, why.status / 100 != 2, "CUDA out of memory. Tried to allocate ", size,
+    // The group of memory, and a size that is more than a device can have.
+    TORCH_CHECK_WITH(OutOfMemoryError, why.status / 100 != 2 && why.status != 102, "CUDA out of memory. Tried to allocate ", size,
                      " bytes on device ", device, ". gvmm: ", text);
     TORCH_CHECK(false, "gvmm could not allocate ", size, " bytes on device ", device, ": ", text);
     return nullptr;

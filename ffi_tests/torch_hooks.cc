@@ -186,7 +186,7 @@ static void short_memory(cudaStream_t s) {
     void *most = alloc(100 * MIB, 0, s);
     CHECK(most != nullptr);
     CHECK(alloc(100 * MIB, 0, s) == nullptr);
-    CHECK(says("100 MiB asked") && says("held by stream") && says("reserved of at most 128 MiB"));
+    CHECK(says("100 MiB asked") && says("held of 128 MiB") && says("100 MiB in use"));
     fraction(0.25, 0);
     CHECK(says("take more than that"));
     void *more = alloc(20 * MIB, 0, s);
@@ -237,6 +237,22 @@ static void forked(void *p, cudaStream_t s) {
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 42);
 }
 
+// A handle of the pool tells what the hooks did, and ends without the pool.
+static void handle(cudaStream_t s) {
+    gvmm_pool *pool = nullptr;
+    CHECK(gvmm_torch_pool(-1, &pool) == GVMM_ERROR_NO_DEVICE && gvmm_torch_pool(1, &pool) == GVMM_ERROR_WRONG_STATE);
+    CHECK(gvmm_torch_pool(0, &pool) == GVMM_STATUS_SUCCESS);
+    gvmm_pool_stats before{}, after{};
+    before.struct_size = after.struct_size = sizeof before;
+    CHECK(gvmm_pool_query(pool, &before) == GVMM_STATUS_SUCCESS);
+    void *p = alloc(700, 0, s);
+    CHECK(gvmm_pool_query(pool, &after) == GVMM_STATUS_SUCCESS);
+    CHECK(after.all.requested_bytes.current == before.all.requested_bytes.current + 700);
+    CHECK(gvmm_pool_destroy(pool) == GVMM_STATUS_SUCCESS);
+    CHECK(gvmm_pool_query(pool, &after) == GVMM_ERROR_INVALID_HANDLE);
+    release(p, 700, 0, s);
+}
+
 // A tensor in a static, freed after main.
 struct late {
     void *p = nullptr;
@@ -269,6 +285,7 @@ int main() {
     pools(s, other);
     short_memory(s);
     threads(s);
+    handle(s);
     at_exit.s = s;
     at_exit.p = alloc(1000, 0, s);
     forked(at_exit.p, s);

@@ -127,10 +127,7 @@ def enable(
         name, settings = _config.from_environment()
         _say(peers, limit, history, settings.large_chunk)
         _history = history > 0
-        allocator = torch._C._cuda_customAllocator(_alloc(allow_unchecked_out_of_memory), _address("gvmm_torch_free"))
-        _wire(allocator)
-        torch._C._cuda_changeCurrentAllocator(allocator)
-        _kept["current"] = allocator
+        _install(allow_unchecked_out_of_memory)
         if settings.fraction is not None:
             for device in range(torch.cuda.device_count()):
                 lib().gvmm_torch_memory_fraction(settings.fraction, device)
@@ -143,37 +140,61 @@ def _address(name: str) -> int:
     return ctypes.cast(getattr(lib(), name), ctypes.c_void_p).value or 0
 
 
-def _alloc(unchecked: bool) -> int:
-    """The address of what PyTorch shall call: the shim, or our own where that is allowed."""
+# The setters of PyTorch's allocator for plugging in, and our functions, in the order that the shim has them in.
+_HOOKS = {
+    "set_init_fn": "gvmm_torch_init",
+    "set_reset_fn": "gvmm_torch_reset",
+    "set_memory_fraction_fn": "gvmm_torch_memory_fraction",
+    "set_base_alloc_fn": "gvmm_torch_base_alloc",
+    "set_record_stream_fn": "gvmm_torch_record_stream",
+    "set_begin_allocate_to_pool": "gvmm_torch_begin_allocate_to_pool",
+    "set_end_allocate_to_pool_fn": "gvmm_torch_end_allocate_to_pool",
+    "set_release_pool": "gvmm_torch_release_pool",
+}
+
+
+def _install(unchecked: bool) -> None:
+    """Makes ours the current allocator: by the full shim where it could be compiled, else by PyTorch's own class for this."""
     try:
-        shim = ctypes.CDLL(_compile.shim(torch))
+        file, full = _compile.shim(torch)
+        shim = ctypes.CDLL(file)
     except (RuntimeError, OSError) as error:
-        if unchecked:
-            return _address("gvmm_torch_alloc")
-        raise RuntimeError(
-            f"{error}. Without it PyTorch would use a NULL where memory runs out. gvmm.torch.mem_pool() needs no compiler; "
-            "enable(allow_unchecked_out_of_memory=True) takes the risk"
-        ) from error
-    _kept["shim"] = shim
-    names = ("gvmm_torch_alloc", "gvmm_last_error_message", "gvmm_last_error_detail")
-    shim.gvmm_shim_connect(*(ctypes.c_void_p(_address(name)) for name in names))
-    return ctypes.cast(shim.gvmm_shim_alloc, ctypes.c_void_p).value or 0
-
-
-def _wire(allocator: Any) -> None:
-    """Gives PyTorch our hooks; an older one may lack some."""
-    hooks = {
-        "set_init_fn": "gvmm_torch_init",
-        "set_reset_fn": "gvmm_torch_reset",
-        "set_memory_fraction_fn": "gvmm_torch_memory_fraction",
-        "set_base_alloc_fn": "gvmm_torch_base_alloc",
-        "set_record_stream_fn": "gvmm_torch_record_stream",
-        "set_begin_allocate_to_pool": "gvmm_torch_begin_allocate_to_pool",
-        "set_end_allocate_to_pool_fn": "gvmm_torch_end_allocate_to_pool",
-        "set_release_pool": "gvmm_torch_release_pool",
-    }
-    for setter, name in hooks.items():
+        if not unchecked:
+            raise RuntimeError(
+                f"{error}. Without it PyTorch would use a NULL where memory runs out. gvmm.torch.mem_pool() needs no compiler; "
+                "enable(allow_unchecked_out_of_memory=True) takes the risk"
+            ) from error
+        shim, full = None, False
+    alloc = _address("gvmm_torch_alloc")
+    if shim is not None:
+        names = ("gvmm_torch_alloc", "gvmm_last_error_message", "gvmm_last_error_detail")
+        shim.gvmm_shim_connect(*(ctypes.c_void_p(_address(name)) for name in names))
+        alloc = ctypes.cast(shim.gvmm_shim_alloc, ctypes.c_void_p).value or 0
+    if full:
+        names = ("gvmm_torch_free", *_HOOKS.values())
+        hooks = (ctypes.c_void_p * len(names))(*map(_address, names))
+        shim.gvmm_shim_install(hooks, ctypes.c_uint64(_peers()))
+        _kept["current"] = shim
+        return
+    allocator = torch._C._cuda_customAllocator(alloc, _address("gvmm_torch_free"))
+    for setter, name in _HOOKS.items():
         getattr(allocator, setter)(_address(name))
+    torch._C._cuda_changeCurrentAllocator(allocator)
+    _kept["current"] = (shim, allocator)
+    if not _peers() and torch.cuda.device_count() > 1:
+        warnings.warn(
+            "CUDA's headers are not here, so that a missing peer is a fault and no error: use enable(peers=...) where one GPU "
+            "reads another's tensors",
+            stacklevel=3,
+        )
+
+
+def _peers() -> int:
+    """A bit for each device that may use the others' memory."""
+    text = os.environ.get("GVMM_POOL_PEERS", "none")
+    if text in ("all", "none"):
+        return (1 << 64) - 1 if text == "all" else 0
+    return sum(1 << int(device) for device in set(text.split(",")))
 
 
 def _pool(device: int) -> ctypes.c_void_p | None:

@@ -41,7 +41,9 @@ fn our_hooks_have_the_types_of_pytorchs_headers() {
     let Some(headers) = torch_headers() else { return skip("PyTorch's headers, or CUDA's, are not here") };
     let mut compiler = Command::new("c++");
     compiler.args(["-std=c++17", "-fsyntax-only", "-DGVMM_TORCH_HEADERS", "-I"]).arg(root().join("include"));
-    headers.iter().for_each(|folder| drop(compiler.arg("-isystem").arg(folder)));
+    for folder in &headers {
+        compiler.arg("-isystem").arg(folder);
+    }
     let output = compiler.arg(root().join("ffi_tests/torch_hooks.cc")).output().expect("c++ runs");
     assert!(output.status.success(), "{}", text(&output));
 }

@@ -47,6 +47,11 @@ impl Pools {
         self.pools[index(device).ok()?].get()
     }
 
+    /// The same, for a number that a device can have.
+    pub(super) fn known(&self, device: c_int) -> Result<Option<&Arc<Pool>>> {
+        Ok(self.pools[index(device)?].get())
+    }
+
     /// All pools that there are.
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Pool>> {
         self.pools.iter().filter_map(OnceCell::get)

@@ -5,8 +5,10 @@ use super::function;
 use super::pools::{Pools, shared_device};
 use crate::capi::entry::entry;
 use crate::capi::last_error;
-use crate::capi::status::{GVMM_ERROR_OUT_OF_DEVICE_MEMORY, GVMM_STATUS_SUCCESS};
+use crate::capi::pool::{PoolObject, explain};
+use crate::capi::status::{GVMM_ERROR_FORKED, GVMM_STATUS_SUCCESS, gvmm_status};
 use crate::capi::stream::resolve;
+use crate::capi::types::gvmm_pool;
 use crate::capi::versioned::Caller;
 use crate::config;
 use crate::driver;
@@ -51,8 +53,9 @@ fn pool_over(address: DevicePtr, operation: Operation) -> Result<&'static Arc<Po
 }
 
 /// Logs what a call without an answer could not do.
-fn tell(status: i32, what: &str) {
-    if status != GVMM_STATUS_SUCCESS && status != crate::capi::status::GVMM_ERROR_FORKED {
+#[inline]
+fn tell(status: gvmm_status, what: &str) {
+    if status != GVMM_STATUS_SUCCESS && status != GVMM_ERROR_FORKED {
         log::warn!("{what}: {}", last_error::text());
     }
 }
@@ -76,24 +79,13 @@ pub unsafe extern "C" fn gvmm_torch_alloc(
     let status = entry(Operation::Allocate, || {
         if size_bytes != 0 {
             let pool = pool(device)?;
-            address = pool.alloc(ByteSize(size_bytes as u64), resolve(pool.device(), stream)?)?;
+            let given = pool.alloc(ByteSize(size_bytes as u64), resolve(pool.device(), stream)?);
+            address = given.inspect_err(|error| explain(pool, error))?;
         }
         Ok(())
     });
-    if status != GVMM_STATUS_SUCCESS {
-        explain(status, device);
-    }
-    address.get() as *mut c_void
-}
-
-/// Says in the last error who holds the memory.
-#[cold]
-fn explain(status: i32, device: c_int) {
-    let short = POOLS.get(device).filter(|_| status == GVMM_ERROR_OUT_OF_DEVICE_MEMORY);
-    if let Some(shortage) = short.and_then(|pool| pool.shortage()) {
-        last_error::add(&shortage);
-    }
     tell(status, "PyTorch gets no memory");
+    address.get() as *mut c_void
 }
 
 /// PyTorch's free: gives a block back. An address at which no block in use starts is logged, the first as a warning, and
@@ -249,4 +241,23 @@ pub unsafe extern "C" fn gvmm_torch_end_allocate_to_pool(device: c_int, id: gvmm
 pub unsafe extern "C" fn gvmm_torch_release_pool(device: c_int, id: gvmm_torch_pool_id) {
     let status = entry(Operation::Capture, || pool(device)?.release_pool(id.id()));
     tell(status, "a pool for graphs is not released");
+}
+
+/// A handle on the pool that PyTorch's allocations of a device come from: for statistics, limits and snapshots.
+///
+/// State: after success the handle lives until `gvmm_pool_destroy`, which gives up the handle only.
+/// Parameters: `device`, PyTorch's number; `out_pool`, the handle.
+/// Statuses: NO_DEVICE, WRONG_STATE (nothing was allocated there yet, so that there is no pool).
+/// Threads: thread-safe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gvmm_torch_pool(device: c_int, out_pool: *mut *mut gvmm_pool) -> gvmm_status {
+    // SAFETY: the caller vouches for the pointers.
+    let c = unsafe { Caller::vouches() };
+    entry(Operation::Query, || {
+        let out = c.out(out_pool)?;
+        let hint = "PyTorch has allocated nothing on this device yet";
+        let missing = || Error::new(Kind::WrongState, Operation::Query, hint);
+        out.write(PoolObject::insert(Arc::clone(POOLS.known(device)?.ok_or_else(missing)?), None)?);
+        Ok(())
+    })
 }

@@ -405,6 +405,7 @@ static void torch(void) {
 }
 
 int main(void) {
+    setenv("GVMM_HOST_MEMORY", "256M", 1); /* valgrind has few addresses to give */
     setup();
     tables_and_options();
     messages();

@@ -37,9 +37,9 @@ impl Mapping {
     /// True where all of `list` holds already and was not asked for yet.
     pub fn claims(&self, list: &[Grant]) -> bool {
         !list.is_empty()
-            && list.iter().all(|line| {
-                self.ahead.contains(&line.location) && self.flags_of(line.location) == line.flags
-            })
+            && list
+                .iter()
+                .all(|line| self.ahead.contains(&line.location) && self.flags_of(line.location) == line.flags)
     }
 
     /// The program has asked for these.
@@ -104,7 +104,8 @@ impl Books {
     /// What is mapped within a range.
     pub fn cover(&self, at: u64, size: u64) -> Cover {
         let end = at.saturating_add(size);
-        let mut cover = Cover { partial: self.map_of(at).is_some_and(|(start, _)| start < at), ..Cover::default() };
+        let mut cover =
+            Cover { partial: self.map_of(at).is_some_and(|(start, _)| start < at), ..Cover::default() };
         let mut filled = 0_u64;
         for (&start, map) in self.maps.range(at..end) {
             if start.saturating_add(map.size) > end {

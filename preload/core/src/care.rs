@@ -137,7 +137,11 @@ impl Careful {
         let holes = once && !cover.full && !cover.whole.is_empty();
         let pieces = if joint || holes { cover.whole } else { vec![(at, size)] };
         // The first failure ends it: what is left stays mapped, and the program may call again.
-        pieces.iter().map(|&piece| self.unmap_piece(vendor, piece, args)).find(|&status| status != 0).unwrap_or(0)
+        pieces
+            .iter()
+            .map(|&piece| self.unmap_piece(vendor, piece, args))
+            .find(|&status| status != 0)
+            .unwrap_or(0)
     }
 
     fn unmap_piece(&self, vendor: &mut dyn Vendor, (at, size): (u64, u64), args: Args) -> i32 {
@@ -297,7 +301,9 @@ impl Careful {
         }
         let state = self.state();
         let mut maps = request.cover.whole.iter().filter_map(|(at, _)| state.books.maps.get(at));
-        let Some((first, owner)) = maps.next().and_then(|map| Some((map, map.owner?))) else { return ordered };
+        let Some((first, owner)) = maps.next().and_then(|map| Some((map, map.owner?))) else {
+            return ordered;
+        };
         let flags = first.flags_of(owner);
         if !maps.all(|map| map.owner == Some(owner) && map.flags_of(owner) == flags) {
             return ordered;

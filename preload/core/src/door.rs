@@ -8,8 +8,8 @@ use crate::driver::quirks::{self, Subject};
 use crate::life::{self, Part};
 use crate::note::{self, Level};
 use crate::real::{self, Real};
-use crate::trace::{self, Answer};
 use crate::totals;
+use crate::trace::{self, Answer};
 use std::ffi::CStr;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
@@ -22,7 +22,11 @@ const NOT_FOUND: i32 = 500;
 pub fn call(vendor: &'static Vendor, call: Call, args: Args) -> i32 {
     let Some(real) = real::of(vendor, call) else {
         static SAID: AtomicBool = AtomicBool::new(false);
-        note::once(&SAID, vendor, "the vendor's library is not there, or lacks what was called: answered with 500");
+        note::once(
+            &SAID,
+            vendor,
+            "the vendor's library is not there, or lacks what was called: answered with 500",
+        );
         return NOT_FOUND;
     };
     let part = life::part(vendor);

@@ -59,7 +59,12 @@ impl Joins {
         if known.seen < SURE {
             return Vec::new();
         }
-        known.all.iter().filter(|grant| list.iter().all(|line| line.location != grant.location)).copied().collect()
+        known
+            .all
+            .iter()
+            .filter(|grant| list.iter().all(|line| line.location != grant.location))
+            .copied()
+            .collect()
     }
 
     /// A later call for the same mapping.

@@ -68,7 +68,8 @@ fn is_first(vendor: &'static Vendor) -> bool {
         return true;
     }
     let marked = !seen.is_null() && is_preload(seen);
-    let why = if marked { "preloaded twice" } else { "loaded too late: set LD_PRELOAD before the program starts" };
+    let why =
+        if marked { "preloaded twice" } else { "loaded too late: set LD_PRELOAD before the program starts" };
     note::say(vendor, Level::Warn, &format!("{why}; this copy stays out"));
     false
 }

@@ -30,7 +30,12 @@ pub fn proc_address(vendor: &'static Vendor, ours: Ours, call: Call, args: Args)
 }
 
 /// What a lookup of ours by the loader finds: our function in place of the vendor's, or none.
-pub fn by_loader(vendor: &'static Vendor, ours: Ours, name: &CStr, found: *mut c_void) -> Option<*mut c_void> {
+pub fn by_loader(
+    vendor: &'static Vendor,
+    ours: Ours,
+    name: &CStr,
+    found: *mut c_void,
+) -> Option<*mut c_void> {
     let call = real::call_named(vendor, name)?;
     let answered = life::part(vendor) != Part::Out
         && (!call.is_launch() || trace::wanted())

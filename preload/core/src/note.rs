@@ -1,5 +1,8 @@
 //! Lines for people, on standard error: warnings unless `GVMM_LOG` says otherwise.
-#![allow(unsafe_code, reason = "write to standard error without std's lock, which another thread may hold in a fork")]
+#![allow(
+    unsafe_code,
+    reason = "write to standard error without std's lock, which another thread may hold in a fork"
+)]
 
 use crate::call::Vendor;
 use std::sync::OnceLock;

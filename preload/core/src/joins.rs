@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn what_was_not_asked_for_is_not_expected_again() {
         let mut joins = Joins::new();
-        (0..3).for_each(|at| drop(play(&mut joins, at, &[0, 1])));
+        (0..3).for_each(|at| assert!(play(&mut joins, at, &[0, 1]) < 2));
         assert_eq!(play(&mut joins, 3, &[0]), 1, "still expected");
         assert_eq!(play(&mut joins, 4, &[0]), 0, "no longer");
         assert_eq!(play(&mut joins, 5, &[0]), 0);
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn a_failure_is_forgotten() {
         let mut joins = Joins::new();
-        (0..3).for_each(|at| drop(play(&mut joins, at, &[0, 1])));
+        (0..3).for_each(|at| assert!(play(&mut joins, at, &[0, 1]) < 2));
         joins.forget(2);
         assert_eq!(play(&mut joins, 3, &[0, 1]), 0);
     }

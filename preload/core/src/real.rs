@@ -51,6 +51,7 @@ fn libc_dlsym() -> Option<Dlsym> {
 }
 
 /// The address of a symbol by the C library's own rules, as seen from here.
+#[expect(clippy::not_unsafe_ptr_arg_deref, reason = "a handle is the loader's, who knows what it gave")]
 pub fn symbol(handle: *mut c_void, name: &CStr) -> *mut c_void {
     match libc_dlsym() {
         // SAFETY: a handle of a program's or of ours, and a name that ends in a zero byte.
@@ -113,6 +114,7 @@ fn has_base(path: &CStr, base: &str) -> bool {
 }
 
 /// True where an address lies in the vendor's library.
+#[expect(clippy::not_unsafe_ptr_arg_deref, reason = "dladdr takes any address")]
 pub fn is_vendors(vendor: &Vendor, address: *mut c_void) -> bool {
     let mut info: libc::Dl_info = libc::Dl_info {
         dli_fname: ptr::null(),

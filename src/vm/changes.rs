@@ -4,10 +4,11 @@ use super::calls;
 use super::entries::{self, In, PlaceEntry, RemapEntry, RetireEntry};
 use super::job::Done;
 use super::swap::swap;
-use super::{CallCounts, Device, Reservation};
+use super::{CallCounts, Device, Mark, Reservation};
 use crate::driver::Stream;
 use crate::error::Result;
 use crate::units::ByteSize;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a remap did.
@@ -93,5 +94,13 @@ impl Device {
             self.shared().collect();
         }
         Ok(())
+    }
+
+    /// The same for all that is mapped in a reservation, once the marks have passed. They are not recorded for it:
+    /// whoever wants that before a remap needs one of the blocks, or the next [`Self::drain`], records them.
+    pub fn retire_all(&self, reservation: &Arc<Reservation>, marks: Vec<Arc<Mark>>) {
+        let garbage = entries::retire_all(self.shared(), reservation, marks.into());
+        drop(garbage);
+        self.shared().collect();
     }
 }

@@ -83,6 +83,25 @@ static void devices(void) {
     NUL(gvmm_device_fail_calls, device, NULL, 0, 1, 1, GVMM_ERROR_INTERNAL);
 }
 
+static void tables_and_options(void) {
+    const gvmm_api *api = NULL;
+    NUL(gvmm_get_api, out_api, GVMM_VERSION_NUMBER, sizeof *api, NULL);
+    NUL(gvmm_configure, options, NULL);
+}
+
+static void timelines(void) {
+    gvmm_timeline *timeline = NULL;
+    const uint64_t *value = NULL;
+    NUL(gvmm_timeline_create, device, NULL, &timeline, &value);
+    NUL(gvmm_timeline_create, out_timeline, d, NULL, &value);
+    NUL(gvmm_timeline_create, out_value, d, &timeline, NULL);
+    OK(gvmm_timeline_create(d, &timeline, &value));
+    NUL(gvmm_timeline_write, timeline, NULL, s, 1);
+    MAY(gvmm_timeline_write, stream, GVMM_ERROR_INVALID_STREAM, timeline, NULL, 1);
+    NUL(gvmm_timeline_destroy, timeline, NULL);
+    OK(gvmm_timeline_destroy(timeline));
+}
+
 static void streams_and_graphs(void) {
     gvmm_stream *stream = NULL;
     NUL(gvmm_stream_create, device, NULL, &stream);
@@ -256,9 +275,11 @@ static void teardown(void) {
 
 int main(void) {
     setup();
+    tables_and_options();
     messages();
     devices();
     streams_and_graphs();
+    timelines();
     blocks();
     reservations();
     allocations();

@@ -53,9 +53,13 @@
  * THREADS. Each comment says one of: thread-safe (any threads, any time); externally synchronized (not
  * two threads in the same object at once); this thread (it concerns the calling thread only).
  *
+ * LOADING. A program may link the library, or load it while it runs and take all functions from the table
+ * that gvmm_get_api gives. gvmm.hpp makes C++17 classes of either.
+ *
  * ENVIRONMENT. GVMM_DRIVER names the driver of GVMM_DRIVER_AUTO (auto, cuda, hip, level_zero, host),
  * GVMM_LOG what is logged to standard error (error, warn, info, debug, trace). They and the others, which
- * the README lists, are read once; a wrong value gives a warning in the log, and the default.
+ * the README lists, are read once; a wrong value gives a warning in the log, and the default. gvmm_configure
+ * sets the same for a program that cannot set its environment.
  *
  * FORK AND EXIT. After fork, a child of a process that used this library gets GVMM_ERROR_FORKED from
  * every function that answers a status. The library stays loaded once loaded, dlclose or not. A process
@@ -253,6 +257,9 @@ typedef struct gvmm_reservation gvmm_reservation;
 
 /** A stream of ours, for callers who have none. It is passed as the `void *stream` of any function. */
 typedef struct gvmm_stream gvmm_stream;
+
+/** A number in host memory that streams write, for the caller to look at. */
+typedef struct gvmm_timeline gvmm_timeline;
 
 /* ---- The last error of a thread. ---- */
 
@@ -813,6 +820,45 @@ gvmm_status gvmm_stream_wrap_queue(gvmm_device *device,
                                    uint64_t native_queue,
                                    uint32_t queue_group,
                                    gvmm_stream **out_stream);
+
+/* ---- Timelines: numbers that streams write, for the caller to look at. ---- */
+
+/**
+ * Makes a timeline: a number in host memory that streams write, so that the caller sees without a call how far they
+ * are. Memory that a stream may still use can be freed once a number written behind its last use has come.
+ *
+ * State: after success the number is 0 and lives until `gvmm_timeline_destroy`.
+ * Parameters: `device`; `out_timeline`, the handle; `out_value`, where the number stands, aligned and written whole:
+ * read it atomically, with acquire order.
+ * Statuses: UNSUPPORTED (streams of this driver write no numbers: Level Zero's), OUT_OF_HOST_MEMORY.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_timeline_create(gvmm_device *device,
+                                 gvmm_timeline **out_timeline,
+                                 const uint64_t **out_value);
+
+/**
+ * Enqueues a write: once the stream has run all that was enqueued before, the timeline's number becomes `value`.
+ *
+ * State: changes none but the stream's queue. Let the numbers rise, and write those of one timeline on one stream: the
+ * last to arrive stands.
+ * Parameters: `timeline`; `stream`, a `gvmm_stream` or the vendor's own; `value`, at most 2^63 - 1.
+ * Statuses: INVALID_STREAM, STREAM_CAPTURING, those of the driver.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_timeline_write(gvmm_timeline *timeline,
+                                void *stream,
+                                uint64_t value);
+
+/**
+ * Gives up a timeline. Its number must not be looked at any more.
+ *
+ * State: before, the streams have written what was enqueued; after success the handle is invalid.
+ * Parameters: `timeline`.
+ * Statuses: IN_USE (a write is pending; nothing has changed).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_timeline_destroy(gvmm_timeline *timeline);
 
 /* ---- Blocks: physical memory. ---- */
 
@@ -1904,6 +1950,206 @@ gvmm_status gvmm_device_fail_calls(gvmm_device *device,
                                    uint64_t nth,
                                    uint64_t count,
                                    gvmm_status status);
+
+/* ---- Options of the process. ---- */
+
+/** A switch of `gvmm_options`: as its variable says. */
+#define GVMM_SWITCH_DEFAULT 0
+
+/** A switch of `gvmm_options`: on. */
+#define GVMM_SWITCH_ON 1
+
+/** A switch of `gvmm_options`: off. */
+#define GVMM_SWITCH_OFF 2
+
+/**
+ * What the environment says too; a field that is 0 or NULL leaves it to its variable, which the README explains.
+ * Texts have the form of the variable's.
+ */
+typedef struct gvmm_options {
+    /** `sizeof(gvmm_options)`. */
+    size_t struct_size;
+    /** What GVMM_DRIVER_AUTO is, a `GVMM_DRIVER_...` (`GVMM_DRIVER`). */
+    uint32_t driver;
+    /** How bindings that ask for nothing decide, a `GVMM_PLAN_...` (`GVMM_PLAN`). */
+    uint32_t plan;
+    /** What is logged to standard error, such as `warn` (`GVMM_LOG`). */
+    const char *log;
+    /** Path of the file with the device's costs (`GVMM_PROFILE`). */
+    const char *profile;
+    /** Threshold of bindings that ask for the default: bytes or `GVMM_THRESHOLD_...` (`XLA_VMM_TMP_COPY_THRESHOLD`). */
+    uint64_t threshold_bytes;
+    /** Shadows of all bindings of a device, in bytes (`GVMM_SHADOW_BUDGET`). */
+    uint64_t shadow_budget_bytes;
+    /** A pool's chunks, in bytes (`GVMM_POOL_CHUNK`). */
+    uint64_t pool_chunk_bytes;
+    /** A pool's chunks for small requests, in bytes (`GVMM_POOL_SMALL_CHUNK`). */
+    uint64_t pool_small_chunk_bytes;
+    /** The most that a pool reserves, in bytes (`GVMM_POOL_LIMIT`). */
+    uint64_t pool_limit_bytes;
+    /** Path of NVIDIA's driver library (`GVMM_CUDA_LIBRARY`). */
+    const char *cuda_library;
+    /** Path of AMD's HIP library (`GVMM_HIP_LIBRARY`). */
+    const char *hip_library;
+    /** Path of the Level Zero loader (`GVMM_ZE_LIBRARY`). */
+    const char *level_zero_library;
+    /** Care for driver faults, as `+name,-name` (`GVMM_QUIRKS`). */
+    const char *quirks;
+    /** How many devices the host driver has (`GVMM_HOST_DEVICES`). */
+    uint32_t host_devices;
+    /** Whether the host driver's blocks have huge pages, a `GVMM_SWITCH_...` (`GVMM_HOST_HUGEPAGES`). */
+    uint32_t host_huge_pages;
+    /** Memory of each host device, in bytes (`GVMM_HOST_MEMORY`). */
+    uint64_t host_memory_bytes;
+    /** How many mappings the host driver may hold (`GVMM_HOST_MAX_MAPS`). */
+    uint64_t host_max_maps;
+    /** Capabilities that the host driver shall lack, as `-aliasing` (`GVMM_HOST_CAPS`). */
+    const char *host_capabilities;
+    /** Simulated costs of the host driver, such as `h200` (`GVMM_HOST_COSTS`). */
+    const char *host_costs;
+} gvmm_options;
+
+/**
+ * Sets options of the process in the place of environment variables, for a program that is embedded where it cannot
+ * set those. Each that is set wins over its variable.
+ *
+ * State: before, no driver has been opened (by `gvmm_device_open`, `gvmm_device_attach` or `gvmm_device_count`) and no
+ * options were set; after success they hold for the life of the process. After a failure nothing is set.
+ * Parameters: `options`; texts are copied.
+ * Statuses: WRONG_STATE (too late, or a second time), INVALID_ARGUMENT (a value that its variable cannot have, as the
+ * log says, or no UTF-8), UNKNOWN_VERSION.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_configure(const gvmm_options *options);
+
+/* ---- All functions as one table. ---- */
+
+/**
+ * Every function of this header but `gvmm_get_api` itself, as a table for programs that load the library while they
+ * run, if it is there. It is one constant; functions are only ever appended. It begins with `struct_size`, its own size
+ * in bytes, and `version`, the library's as `gvmm_version_number` gives it; `reserved` is 0. A function is there if the
+ * table is long enough.
+ */
+typedef struct gvmm_api {
+    size_t struct_size;
+    uint32_t version;
+    uint32_t reserved;
+    uint32_t (*version_number)(void);
+    const char *(*version_string)(void);
+    const char *(*status_name)(gvmm_status status);
+    gvmm_status (*last_error_message)(char *out_message, size_t capacity, size_t *out_needed);
+    gvmm_status (*last_error_detail)(gvmm_error_detail *out_detail);
+    gvmm_status (*log_set_callback)(gvmm_log_callback callback, void *user_data,
+        uint32_t max_level);
+    gvmm_status (*device_count)(uint32_t driver, uint32_t *out_count);
+    gvmm_status (*device_open)(const gvmm_device_desc *desc, gvmm_device **out_device);
+    gvmm_status (*device_close)(gvmm_device *device);
+    gvmm_status (*device_query)(gvmm_device *device, gvmm_device_info *out_info);
+    gvmm_status (*device_memory)(gvmm_device *device, uint64_t *out_free_bytes,
+        uint64_t *out_total_bytes);
+    gvmm_status (*device_counters)(gvmm_device *device, gvmm_call_counts *out_counts);
+    gvmm_status (*device_collect)(gvmm_device *device, uint64_t *out_collected);
+    gvmm_status (*device_drain)(gvmm_device *device);
+    gvmm_status (*device_find)(gvmm_device *device, uint64_t address, gvmm_block **out_block,
+        uint64_t *out_offset_bytes);
+    gvmm_status (*stream_create)(gvmm_device *device, gvmm_stream **out_stream);
+    gvmm_status (*stream_destroy)(gvmm_stream *stream);
+    gvmm_status (*stream_synchronize)(gvmm_stream *stream);
+    gvmm_status (*stream_host_function)(gvmm_stream *stream, gvmm_host_function function,
+        void *user_data);
+    gvmm_status (*stream_capture_begin)(gvmm_stream *stream);
+    gvmm_status (*stream_capture_end)(gvmm_stream *stream, gvmm_graph **out_graph);
+    gvmm_status (*stream_is_capturing)(gvmm_device *device, void *stream, uint32_t *out_capturing);
+    gvmm_status (*stream_forget)(gvmm_device *device, void *stream);
+    gvmm_status (*graph_launch)(gvmm_graph *graph, gvmm_stream *stream);
+    gvmm_status (*graph_destroy)(gvmm_graph *graph);
+    gvmm_status (*device_attach)(const gvmm_attach_desc *desc, gvmm_device **out_device);
+    gvmm_status (*stream_wrap_queue)(gvmm_device *device, uint64_t native_queue,
+        uint32_t queue_group, gvmm_stream **out_stream);
+    gvmm_status (*block_create)(gvmm_device *device, uint64_t size_bytes, uint32_t flags,
+        gvmm_block **out_block);
+    gvmm_status (*block_adopt)(gvmm_device *device, uint64_t native_handle, uint64_t size_bytes,
+        uint32_t flags, gvmm_block **out_block);
+    gvmm_status (*block_query)(gvmm_block *block, gvmm_block_info *out_info);
+    gvmm_status (*block_destroy)(gvmm_block *block);
+    gvmm_status (*block_export)(gvmm_block *block, int *out_fd);
+    gvmm_status (*block_import)(gvmm_device *device, int fd, uint64_t size_bytes,
+        gvmm_block **out_block);
+    gvmm_status (*reserve)(gvmm_device *device, uint64_t size_bytes, const gvmm_reserve_desc *desc,
+        gvmm_reservation **out_reservation, uint64_t *out_address);
+    gvmm_status (*map)(gvmm_reservation *reservation, uint64_t offset_bytes, gvmm_block *block);
+    gvmm_status (*reservation_unmap)(gvmm_reservation *reservation, uint64_t offset_bytes,
+        uint64_t size_bytes);
+    gvmm_status (*reservation_set_access)(gvmm_reservation *reservation, uint64_t offset_bytes,
+        uint64_t size_bytes, const gvmm_access *access, size_t count, size_t stride_bytes);
+    gvmm_status (*reservation_query)(gvmm_reservation *reservation,
+        gvmm_reservation_info *out_info);
+    gvmm_status (*reservation_destroy)(gvmm_reservation *reservation);
+    gvmm_status (*remap)(gvmm_device *device, const gvmm_remap_entry *entries, size_t count,
+        size_t stride_bytes, void *const *streams, size_t stream_count,
+        gvmm_remap_report *out_report);
+    gvmm_status (*device_retire)(gvmm_device *device, const gvmm_remap_entry *entries,
+        size_t count, size_t stride_bytes, void *const *streams, size_t stream_count);
+    gvmm_status (*allocation_create)(gvmm_device *device, uint64_t size_bytes,
+        gvmm_allocation **out_allocation, uint64_t *out_address);
+    gvmm_status (*allocation_query)(gvmm_allocation *allocation, gvmm_allocation_info *out_info);
+    gvmm_status (*allocation_destroy)(gvmm_allocation *allocation);
+    gvmm_status (*shadow_copy)(gvmm_device *device, void *stream, const gvmm_copy_slice *slices,
+        size_t count, size_t stride_bytes, uint32_t *out_launches);
+    gvmm_status (*compute_threshold)(const uint64_t *size_bytes, size_t count,
+        uint64_t bandwidth_bytes_per_s, uint64_t free_bytes, uint64_t total_bytes,
+        uint64_t *out_threshold_bytes);
+    gvmm_status (*binding_patches)(gvmm_binding *binding, gvmm_patch *out_patches, size_t capacity,
+        size_t *out_count);
+    gvmm_status (*binding_plan_export)(gvmm_binding *binding, void *out_bytes, size_t capacity,
+        size_t *out_size_bytes);
+    gvmm_status (*binding_plan_import)(gvmm_binding *binding, const void *bytes, size_t size_bytes);
+    gvmm_status (*binding_plan_check)(gvmm_binding *binding, uint64_t digest);
+    gvmm_status (*binding_plan_query)(gvmm_binding *binding, gvmm_plan_info *out_info);
+    gvmm_status (*binding_explain)(gvmm_binding *binding, gvmm_explanation *out_explanations,
+        size_t count);
+    gvmm_status (*binding_replan)(gvmm_binding *binding);
+    gvmm_status (*binding_create)(gvmm_device *device, const gvmm_binding_desc *desc,
+        const gvmm_slot *slots, size_t count, size_t stride_bytes, gvmm_binding **out_binding);
+    gvmm_status (*binding_addresses)(gvmm_binding *binding, uint64_t *out_addresses, size_t count,
+        uint64_t *out_generation);
+    gvmm_status (*binding_actions)(gvmm_binding *binding, uint32_t *out_actions, size_t count);
+    gvmm_status (*binding_query)(gvmm_binding *binding, gvmm_binding_info *out_info);
+    gvmm_status (*binding_drop_idle)(gvmm_binding *binding, uint64_t *out_unmapped);
+    gvmm_status (*binding_destroy)(gvmm_binding *binding);
+    gvmm_status (*binding_begin)(gvmm_binding *binding, void *stream, const gvmm_buffer *buffers,
+        size_t count, size_t stride_bytes, uint64_t generation, gvmm_step_report *out_report);
+    gvmm_status (*binding_end)(gvmm_binding *binding, gvmm_step_report *out_report);
+    gvmm_status (*binding_abort)(gvmm_binding *binding);
+    gvmm_status (*binding_record_copies)(gvmm_binding *binding, void *stream, uint64_t generation,
+        uint32_t ways);
+    gvmm_status (*binding_use_graph)(gvmm_binding *binding, void *graph);
+    gvmm_status (*device_fail_calls)(gvmm_device *device, uint32_t call, uint64_t nth,
+        uint64_t count, gvmm_status status);
+    gvmm_status (*timeline_create)(gvmm_device *device, gvmm_timeline **out_timeline,
+        const uint64_t **out_value);
+    gvmm_status (*timeline_write)(gvmm_timeline *timeline, void *stream, uint64_t value);
+    gvmm_status (*timeline_destroy)(gvmm_timeline *timeline);
+    gvmm_status (*configure)(const gvmm_options *options);
+} gvmm_api;
+
+/**
+ * Gives the library's functions as a table. A program that loads the library looks up this name only, and goes on without
+ * where the library is missing or the answer is a failure:
+ *
+ *     void *library = dlopen("libgvmm.so.0", RTLD_NOW | RTLD_LOCAL);
+ *     gvmm_status (*get)(uint32_t, size_t, const gvmm_api **) = library ? dlsym(library, "gvmm_get_api") : NULL;
+ *     if (!get || get(GVMM_VERSION_NUMBER, sizeof(gvmm_api), &api) != GVMM_STATUS_SUCCESS) do without;
+ *
+ * State: needs none and changes none.
+ * Parameters: `version`, GVMM_VERSION_NUMBER of the header that the program was compiled with; `size_bytes`, how much of
+ * the table it uses, mostly `sizeof(gvmm_api)`; `out_api`, the table, which lives as long as the process.
+ * Statuses: UNKNOWN_VERSION (the library is older than `version`, of another major version, or its table is shorter).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_get_api(uint32_t version,
+                         size_t size_bytes,
+                         const gvmm_api **out_api);
 
 #ifdef __cplusplus
 }

@@ -54,6 +54,9 @@ programs! {
     pending "pending.c",
     retire "retire.c",
     cplusplus "cplusplus.cc",
+    tables "tables.c",
+    options "options.c",
+    timelines "timelines.c",
 }
 
 /// Programs that need more than being run; `golden` and the proofs below run them.

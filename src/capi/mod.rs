@@ -13,6 +13,7 @@
 
 pub mod access;
 pub mod allocation;
+pub mod api;
 mod array;
 pub mod attach;
 pub mod binding;
@@ -24,6 +25,7 @@ mod entry;
 mod handle;
 pub mod last_error;
 pub mod log;
+pub mod options;
 pub mod plan;
 pub mod record;
 pub mod remap;
@@ -34,6 +36,7 @@ pub mod step;
 pub mod stream;
 pub mod testing;
 mod text;
+pub mod timeline;
 pub mod types;
 mod used;
 pub mod version;

@@ -23,3 +23,6 @@ pub struct gvmm_allocation(());
 
 /// The slots of one command buffer, each with an address that stays.
 pub struct gvmm_binding(());
+
+/// A number in host memory that streams write, for the caller to look at.
+pub struct gvmm_timeline(());

@@ -33,7 +33,7 @@ impl Device {
     ///
     /// What holds the right block with the right access is skipped (an entry with no block where nothing is
     /// mapped, too). All unmaps come before the first map; before the first unmap the host waits for the streams
-    /// in `wait_for` (none: the caller vouches that nothing uses what is unmapped). A retired mapping of the same
+    /// in `wait_for` (none: the caller vouches that nothing uses what the entries name). A retired mapping of the same
     /// block at the same place comes back into use; another one in the way is waited for. Access is set once over
     /// each contiguous changed range, or as the device's capabilities allow. Lost mappings of the reservations
     /// named are rebuilt.
@@ -42,7 +42,8 @@ impl Device {
     /// With the entry to blame: `InvalidArgument` (another device's reservation or block, a place named twice),
     /// `Misaligned`, `OutOfRange`, `AlreadyMapped` (two mappings would overlap), `PartialMapping`, `Unsupported`
     /// (a block would be mapped twice without aliasing). `StreamCapturing`. The driver's: then everything is as
-    /// before, or, where that failed too, `RangeLost`.
+    /// before, or, where that failed too, `RangeLost`: the entries concerned are unmapped (which a mapping that was to
+    /// stay must wait for too), and the next remap rebuilds them.
     pub fn remap(&self, entries: &[RemapEntry], wait_for: &[Stream]) -> Result<RemapReport> {
         self.reported(|| entries::remap(self.shared(), &mut &*entries, wait_for))
     }

@@ -1,6 +1,6 @@
 //! The Python package, and the C++ types of the PyTorch that this machine has.
 
-use super::toolbox::{Mode, has, library, root, run, skip, temporary, text};
+use super::toolbox::{Mode, has, root, run, skip, text};
 use std::path::PathBuf;
 use std::process::Command;
 

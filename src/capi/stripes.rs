@@ -34,7 +34,7 @@ pub(super) struct Visit<'a, T>(Taken<'a, T>);
 impl<T> Stripe<T> {
     #[inline]
     fn take(&self) -> Option<Taken<'_, T>> {
-        (!self.busy.swap(true, Ordering::Acquire)).then_some(Taken(self))
+        if self.busy.swap(true, Ordering::Acquire) { None } else { Some(Taken(self)) }
     }
 }
 

@@ -37,7 +37,7 @@ demo: $(LIBDIR)/step_loop $(RECORDING)
 
 recording: $(RECORDING)
 
-examples: $(LIBDIR)/first $(LIBDIR)/shadow_copy $(LIBDIR)/step_loop
+examples: $(LIBDIR)/first $(LIBDIR)/pool $(LIBDIR)/shadow_copy $(LIBDIR)/step_loop
 
 $(LIBDIR)/step_loop: $(STEP_LOOP) c_examples/trace.h c_examples/pattern.h c_examples/cost.h include/gvmm.h | library
 	$(CC) $(C_WARNINGS) $(CFLAGS) -Iinclude $(STEP_LOOP) $(C_LINK) -o $@

@@ -238,7 +238,10 @@ fn a_pool_lends_and_says_who_holds_what() {
     let stdout = run_commands_of("c_examples/pool.c");
     let lines: Vec<&str> = stdout.lines().collect();
     assert_eq!(lines[..2], ["used again: yes", "held: 64 MiB, lent: yes"], "{stdout}");
-    assert!(lines[2].starts_with("gvmm_pool_alloc: GVMM_ERROR_OUT_OF_DEVICE_MEMORY: allocate 8 MiB"), "{stdout}");
+    assert!(
+        lines[2].starts_with("gvmm_pool_alloc: GVMM_ERROR_OUT_OF_DEVICE_MEMORY: allocate 8 MiB"),
+        "{stdout}"
+    );
     assert!(lines[2].contains("64 MiB held of 64 MiB") && lines[2].contains("60 MiB in use"), "{stdout}");
 }
 

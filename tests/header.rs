@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// The files of `src/capi`, each a section of the header, in order: a type comes before its uses.
-const FILES: [&str; 30] = [
+const FILES: [&str; 31] = [
     "version",
     "status",
     "types",
@@ -25,6 +25,7 @@ const FILES: [&str; 30] = [
     "binding",
     "step",
     "record",
+    "peer",
     "segment",
     "pool",
     "pool_limits",

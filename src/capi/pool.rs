@@ -6,6 +6,7 @@ use super::drivers::{Child, DeviceObject};
 use super::entry::{entry, entry_short};
 use super::handle::{self, Noun, Ref, Table};
 use super::last_error;
+use super::peer::Peers;
 use super::status::gvmm_status;
 use super::stream;
 use super::types::{gvmm_device, gvmm_pool};
@@ -90,7 +91,11 @@ pub unsafe extern "C" fn gvmm_pool_create(
         check_access(&device.device, &access)?;
         let child = device.adopt()?;
         let settings = Settings { access, ..settings(&desc) };
-        out.write(PoolObject::insert(Pool::new(&device.device, &settings)?, Some(child))?);
+        let pool = Pool::new(&device.device, &settings)?;
+        if settings.access.is_empty() {
+            Peers::of(&device.device).join(&pool)?;
+        }
+        out.write(PoolObject::insert(pool, Some(child))?);
         Ok(())
     })
 }

@@ -10,7 +10,7 @@ static gvmm_stream *stream[2];
 
 /* Bytes of a device's memory, which the host cannot touch on a GPU. */
 static int (*copy_in)(uint64_t, const void *, size_t), (*copy_out)(void *, uint64_t, size_t);
-static int (*use_context)(void *);
+static int (*push)(void *), (*pop)(void **);
 static void *context[2];
 
 static void open_cuda(void) {
@@ -19,9 +19,9 @@ static void open_cuda(void) {
     int (*retain)(void **, int);
     CHECK(library != NULL);
     *(void **)&copy_in = dlsym(library, "cuMemcpyHtoD_v2"), *(void **)&copy_out = dlsym(library, "cuMemcpyDtoH_v2");
-    *(void **)&use_context = dlsym(library, "cuCtxSetCurrent");
+    *(void **)&push = dlsym(library, "cuCtxPushCurrent_v2"), *(void **)&pop = dlsym(library, "cuCtxPopCurrent_v2");
     *(void **)&retain = dlsym(library, "cuDevicePrimaryCtxRetain");
-    CHECK(copy_in != NULL && copy_out != NULL && use_context != NULL && retain != NULL);
+    CHECK(copy_in != NULL && copy_out != NULL && push != NULL && pop != NULL && retain != NULL);
     for (int i = 0; i < 2; i++) CHECK(retain(&context[i], i) == 0);
 }
 
@@ -30,13 +30,15 @@ static void put(int i, uint64_t address, uint32_t word) {
         *at(address) = word;
         return;
     }
-    CHECK(use_context(context[i]) == 0 && copy_in(address, &word, sizeof word) == 0);
+    void *was = NULL;
+    CHECK(push(context[i]) == 0 && copy_in(address, &word, sizeof word) == 0 && pop(&was) == 0);
 }
 
 static uint32_t get(int i, uint64_t address) {
     uint32_t word = 0;
+    void *was = NULL;
     if (copy_out == NULL) return *at(address);
-    CHECK(use_context(context[i]) == 0 && copy_out(&word, address, sizeof word) == 0);
+    CHECK(push(context[i]) == 0 && copy_out(&word, address, sizeof word) == 0 && pop(&was) == 0);
     return word;
 }
 

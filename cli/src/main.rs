@@ -14,6 +14,7 @@ mod report;
 mod selftest;
 mod service;
 mod setup;
+mod small;
 mod stream;
 mod trace;
 

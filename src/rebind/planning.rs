@@ -128,8 +128,12 @@ impl Planner {
     }
 
     /// Notes a step that began.
-    pub(super) fn note(&mut self, served: &[Buffer]) {
+    pub(super) const fn begun(&mut self) {
         self.steps += 1;
+    }
+
+    /// Notes a step that has ended; one that was aborted is tried again, and would be watched twice.
+    pub(super) fn ended(&mut self, served: &[Buffer]) {
         self.watch.note(|i| served[i]);
     }
 
@@ -151,7 +155,12 @@ impl Planner {
         }
     }
 
-    /// Forgets the patches of the step before.
+    /// Forgets the patches of the step before, but not those that are owed.
+    pub(super) fn forget_patches(&mut self) {
+        self.patches.clear();
+    }
+
+    /// The same for a step that starts, which lists what is owed.
     pub(super) fn start_patches(&mut self) -> Vec<u32> {
         self.patches.clear();
         std::mem::take(&mut self.owed)
@@ -163,8 +172,9 @@ impl Planner {
         self.patches.extend(commands.iter().map(|&command| Patch { slot, command, address }));
     }
 
-    /// What this step listed may not have been done.
+    /// The step is no step, and what it listed may not have been done.
     pub(super) fn aborted(&mut self) {
+        self.steps = self.steps.saturating_sub(1);
         self.owed = self.patches.iter().map(|patch| patch.slot).collect();
         self.owed.dedup();
     }
@@ -213,6 +223,13 @@ impl Planner {
 }
 
 impl Engine {
+    /// No step began, so there is nothing to patch for it.
+    pub(super) fn forget_patches(&mut self) {
+        if let Some(planner) = &mut self.planner {
+            planner.forget_patches();
+        }
+    }
+
     /// Makes the plan, once the watched steps are over.
     fn freeze(&mut self) {
         if !self.planner.as_ref().is_some_and(Planner::is_ripe) {

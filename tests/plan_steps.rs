@@ -5,7 +5,8 @@ mod rebind_support;
 use gvmm::error::Kind;
 use gvmm::rebind::profile::Profile;
 use gvmm::rebind::{
-    Action, Binding, Churn, Commands, Moves, Options, Outcome, PlanOptions, Slot, export_plan,
+    Action, Binding, Churn, Commands, Moves, Options, Outcome, PlanOptions, Slot, Threshold, export_plan,
+    set_shadow_budget, shadow_budget,
 };
 use gvmm::units::ByteSize;
 use rebind_support::{Given, Home, World, actions, begin};
@@ -81,4 +82,60 @@ fn windows_that_were_idle_and_come_back_are_no_surprise() {
         world.synchronize();
         assert_eq!(binding.drop_idle(), Ok(1));
     }
+}
+
+#[test]
+fn what_a_plan_needs_is_kept_for_it_until_it_is_laid_out() {
+    let world = World::new();
+    let budget = ByteSize(8 * 4096);
+    set_shadow_budget(&world.device, budget);
+    let homes: Vec<Home> = (0..16).map(|_| world.home(2 * MIB)).collect();
+    let given = |n: usize| Given::of(&homes[8 * (n % 2)..][..8].iter().collect::<Vec<_>>());
+    let slots = [Slot::new(ByteSize(4096)); 8];
+    // Mapped while they are watched, and copied by the plan, since they move each time.
+    let options = Options { threshold: Threshold::OFF, ..Options::default() };
+    let planning = PlanOptions { profile: Profile::builtin("h200"), ..PlanOptions::default() };
+    let binding = Binding::planned(&world.device, slots.to_vec(), options, planning).expect("a binding");
+    let booked = || shadow_budget(&world.device).booked;
+    let watch = |from: usize| {
+        for n in from..from + 5 {
+            begin(&binding, world.stream, &given(n)).expect("begin");
+            binding.end().expect("end");
+        }
+    };
+    watch(0);
+    assert_eq!(booked(), ByteSize::ZERO);
+    binding.plan_digest().expect("a plan");
+    assert_eq!(booked(), budget);
+    binding.replan().expect("given up");
+    assert_eq!(booked(), ByteSize::ZERO);
+    watch(5);
+    binding.plan_digest().expect("a plan");
+
+    let other = world.binding(slots.to_vec(), Threshold(4096));
+    begin(&other, world.stream, &given(0)).expect("begin");
+    assert_eq!(actions(&other, 8), [Action::MAP; 8], "nothing is left");
+    begin(&binding, world.stream, &given(10)).expect("begin");
+    binding.end().expect("end");
+    assert_eq!((actions(&binding, 8), booked()), (vec![Action::COPY; 8], budget));
+    binding.destroy().expect("destroyed");
+    assert_eq!(booked(), ByteSize::ZERO);
+}
+
+#[test]
+fn a_binding_that_is_destroyed_with_its_plan_gives_back_what_was_kept() {
+    let world = World::new();
+    let homes: Vec<Home> = (0..2).map(|_| world.home(2 * MIB)).collect();
+    let options = Options { threshold: Threshold::OFF, ..Options::default() };
+    let planning = PlanOptions { profile: Profile::builtin("h200"), ..PlanOptions::default() };
+    let slots = vec![Slot::new(ByteSize(4096))];
+    let binding = Binding::planned(&world.device, slots, options, planning).expect("a binding");
+    for n in 0..5 {
+        begin(&binding, world.stream, &Given::of(&[&homes[n % 2]])).expect("begin");
+        binding.end().expect("end");
+    }
+    binding.plan_digest().expect("a plan");
+    assert_eq!(shadow_budget(&world.device).booked, ByteSize(4096));
+    binding.destroy().expect("destroyed");
+    assert_eq!(shadow_budget(&world.device).booked, ByteSize::ZERO);
 }

@@ -72,10 +72,7 @@ class ScopedMapping {
     /// Unmaps once the streams have passed what is enqueued on them now.
     Status retire(Streams streams) {
         if (is_null()) return Status();
-        std::vector<gvmm_remap_entry> entries;
-        for (std::size_t start : starts_) entries.push_back({reservation_, start, nullptr});
-        Status status = api_.check(api_->device_retire(device_, entries.data(), entries.size(), sizeof entries[0],
-                                                       streams.data(), streams.size()));
+        Status status = api_.check(retire_places(reservation_, streams));
         if (status.ok()) reservation_ = nullptr;
         return status;
     }
@@ -87,10 +84,19 @@ class ScopedMapping {
         return api_.check(api_->remap(device_, entries.data(), entries.size(), sizeof entries[0], streams.data(),
                                       streams.size(), nullptr));
     }
+    gvmm_status retire_places(gvmm_reservation *reservation, Streams streams) const {
+        std::vector<gvmm_remap_entry> entries;
+        for (std::size_t start : starts_) entries.push_back({reservation, start, nullptr});
+        return api_->device_retire(device_, entries.data(), entries.size(), sizeof entries[0], streams.data(),
+                                   streams.size());
+    }
     void drop() noexcept {
         gvmm_reservation *reservation = std::exchange(reservation_, nullptr);
         if (!reservation) return;
         gvmm_status code = api_->reservation_unmap(reservation, offset_, size_);
+        if (code < 100) return;
+        GVMM_HPP_LOG(api_.message(code).c_str());
+        code = retire_places(reservation, {});  // the library tries it again, at later calls
         if (code >= 100) GVMM_HPP_LOG(api_.message(code).c_str());
     }
     Api api_;

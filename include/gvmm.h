@@ -252,8 +252,14 @@ typedef struct gvmm_device gvmm_device;
 /** What a capture kept: work that runs at each launch. */
 typedef struct gvmm_graph gvmm_graph;
 
+/** A caching allocator of one device. */
+typedef struct gvmm_pool gvmm_pool;
+
 /** A range of device addresses that stays until it is destroyed. */
 typedef struct gvmm_reservation gvmm_reservation;
+
+/** A long range of addresses that grows and shrinks by chunks. */
+typedef struct gvmm_segment gvmm_segment;
 
 /** A stream of ours, for callers who have none. It is passed as the `void *stream` of any function. */
 typedef struct gvmm_stream gvmm_stream;
@@ -278,7 +284,7 @@ typedef struct gvmm_timeline gvmm_timeline;
 /** Operation: reserving a range. */
 #define GVMM_OPERATION_RESERVE 3
 
-/** Operation: freeing a range. */
+/** Operation: freeing a range, or a pool's block. */
 #define GVMM_OPERATION_FREE 4
 
 /** Operation: creating a block. */
@@ -296,10 +302,10 @@ typedef struct gvmm_timeline gvmm_timeline;
 /** Operation: setting access. */
 #define GVMM_OPERATION_SET_ACCESS 9
 
-/** Operation: allocating plain memory. */
+/** Operation: allocating. */
 #define GVMM_OPERATION_ALLOCATE 10
 
-/** Operation: giving plain memory back. */
+/** Operation: giving plain memory back to the driver. */
 #define GVMM_OPERATION_DEALLOCATE 11
 
 /** Operation: copying. */
@@ -1140,7 +1146,7 @@ typedef struct gvmm_remap_report {
  * unmapped, their blocks are still held, and the next remap there rebuilds them.
  * Parameters: `device`; `entries`, `count` elements `stride_bytes` apart; `streams`, `stream_count`
  * streams that the host waits for before the first unmap; if 0, the caller vouches that nothing running
- * uses what is unmapped; `out_report`, what was done, or NULL.
+ * uses the places named; `out_report`, what was done, or NULL.
  * Statuses: as `gvmm_map`; INVALID_ARGUMENT (one place named twice, another device's reservation),
  * PARTIAL_MAPPING, INVALID_STREAM, STREAM_CAPTURING, UNKNOWN_VERSION, RANGE_LOST; the last-error detail
  * names the entry.
@@ -1757,7 +1763,7 @@ typedef struct gvmm_step_report {
  * enqueued, moved slots are remapped (only then may the host wait, for the step before). Otherwise the
  * answer is RECORD_AGAIN, a success: the slots are laid out anew, the generation is raised, no step starts
  * and nothing is enqueued; ask `gvmm_binding_addresses`, record the command buffer with those, and begin
- * again.
+ * again. (Without GVMM_CAPABILITY_ALIASING, new addresses may have nothing behind them until that begin.)
  *
  * State: before, no step is begun. After SUCCESS one is, until end or abort. A buffer must live until the
  * stream has passed end; then its block may be destroyed. The stream must live until the binding's next
@@ -1858,6 +1864,610 @@ gvmm_status gvmm_binding_record_copies(gvmm_binding *binding,
 gvmm_status gvmm_binding_use_graph(gvmm_binding *binding,
                                    void *graph);
 
+/* ---- Segments: long ranges of addresses that grow and shrink by chunks. ---- */
+
+/** How to make a segment; all zero but `struct_size` is the default. */
+typedef struct gvmm_segment_desc {
+    /** `sizeof(gvmm_segment_desc)`. */
+    size_t struct_size;
+    /** Bytes of addresses, rounded up to chunks; 0: nine eighths of the device's memory. */
+    uint64_t size_bytes;
+    /** Bytes of a chunk, a multiple of the granularity; 0: what a pool takes for requests of more than 1 MiB. */
+    uint64_t chunk_bytes;
+    /** Who may use the memory; may be NULL if the count is 0. */
+    const gvmm_access *access;
+    /** Number of elements; 0: the device itself, read and write. */
+    size_t access_count;
+    /** Distance of two elements in bytes. */
+    size_t access_stride_bytes;
+} gvmm_segment_desc;
+
+/** What a segment is. */
+typedef struct gvmm_segment_info {
+    /** `sizeof(gvmm_segment_info)`. */
+    size_t struct_size;
+    /** Its first address. */
+    uint64_t address;
+    /** Bytes of its addresses. */
+    uint64_t size_bytes;
+    /** Bytes of a chunk. */
+    uint64_t chunk_bytes;
+    /** Places for chunks. */
+    uint64_t chunk_count;
+    /** Places that have one. */
+    uint64_t live_chunks;
+} gvmm_segment_info;
+
+/** A run of neighbouring live chunks. */
+typedef struct gvmm_chunk_run {
+    /** The number of its first chunk; chunk `i` starts `i` times `chunk_bytes` behind the segment's first address. */
+    uint64_t first_chunk;
+    /** How many chunks it has. */
+    uint64_t chunk_count;
+} gvmm_chunk_run;
+
+/**
+ * Makes a segment: addresses without memory.
+ *
+ * State: after success the segment lives until `gvmm_segment_destroy`.
+ * Parameters: `device`; `desc`, or NULL for the default; `out_segment`, the handle; `out_address`, its first address.
+ * Statuses: INVALID_SIZE (a chunk that is no multiple of the granularity, or 2^32 chunks and more), INVALID_ARGUMENT
+ * (an access mode), NO_DEVICE (in the access list), UNKNOWN_VERSION, OUT_OF_ADDRESS_SPACE, UNSUPPORTED (no virtual
+ * memory).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_segment_create(gvmm_device *device,
+                                const gvmm_segment_desc *desc,
+                                gvmm_segment **out_segment,
+                                uint64_t *out_address);
+
+/**
+ * Says what a segment is.
+ *
+ * State: changes none.
+ * Parameters: `segment`; `out_info`, whose `struct_size` is set.
+ * Statuses: UNKNOWN_VERSION.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_segment_query(gvmm_segment *segment, gvmm_segment_info *out_info);
+
+/**
+ * Gives memory to every chunk that a range touches and that has none.
+ *
+ * State: after success the range, rounded outwards to chunks, is accessible; after a failure all is as before.
+ * Parameters: `segment`; `address` and `size_bytes`, a range of its; the end of the segment is a valid end;
+ * `out_address` and `out_size_bytes`, the range rounded outwards, or NULL.
+ * Statuses: OUT_OF_RANGE, OUT_OF_DEVICE_MEMORY, OUT_OF_FILE_DESCRIPTORS, MAP_LIMIT, and those of the driver.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_segment_map(gvmm_segment *segment,
+                             uint64_t address,
+                             uint64_t size_bytes,
+                             uint64_t *out_address,
+                             uint64_t *out_size_bytes);
+
+/**
+ * Takes memory from every chunk that a range covers whole, once streams have passed what is enqueued on them now.
+ *
+ * State: after success these chunks have none for the caller; after a failure all is as before.
+ * Parameters: `segment`; `address` and `size_bytes`, a range of its, rounded inwards to chunks; `streams`,
+ * `stream_count` streams that may still use it, each a `gvmm_stream` or the vendor's own; 0: nothing does, and the
+ * memory goes at once; `out_bytes`, how many bytes of chunks went.
+ * Statuses: OUT_OF_RANGE, INVALID_STREAM, STREAM_CAPTURING, and those of the driver.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_segment_unmap(gvmm_segment *segment,
+                               uint64_t address,
+                               uint64_t size_bytes,
+                               void *const *streams,
+                               size_t stream_count,
+                               uint64_t *out_bytes);
+
+/**
+ * Lists the runs of neighbouring live chunks, by address.
+ *
+ * State: changes none.
+ * Parameters: `segment`; `out_runs`, room for `count` elements `stride_bytes` apart, filled as far as that goes; may be
+ * NULL if the count is 0; `out_needed`, how many runs there are.
+ * Statuses: UNKNOWN_VERSION (`stride_bytes`).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_segment_live_runs(gvmm_segment *segment,
+                                   gvmm_chunk_run *out_runs,
+                                   size_t count,
+                                   size_t stride_bytes,
+                                   size_t *out_needed);
+
+/**
+ * Sets who may use a segment's memory, also what lives already.
+ *
+ * State: after success the access is as listed, now and for all memory to come.
+ * Parameters: `segment`; `access`, `count` elements `stride_bytes` apart; 0: the device itself, read and write.
+ * Statuses: INVALID_ARGUMENT (a mode), NO_DEVICE (in the list), UNSUPPORTED (a device that cannot reach this one's
+ * memory), UNKNOWN_VERSION (`stride_bytes`), and those of the driver.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_segment_set_access(gvmm_segment *segment,
+                                    const gvmm_access *access,
+                                    size_t count,
+                                    size_t stride_bytes);
+
+/**
+ * Gives a segment's addresses back.
+ *
+ * State: before, no chunk is live; after success the handle is invalid, and the addresses are free once what was
+ * unmapped there has gone.
+ * Parameters: `segment`.
+ * Statuses: IN_USE (a chunk is live; nothing has changed).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_segment_destroy(gvmm_segment *segment);
+
+/* ---- Pools: caching allocators. ---- */
+
+/** Limit of a pool: all that there is. */
+#define GVMM_POOL_NO_LIMIT UINT64_MAX
+
+/** How to make a pool; all zero but `struct_size` is the default. */
+typedef struct gvmm_pool_desc {
+    /** `sizeof(gvmm_pool_desc)`. */
+    size_t struct_size;
+    /**
+     * Bytes of a chunk for requests of up to 1 MiB, a multiple of the granularity and at least 1 MiB; 0:
+     * `GVMM_POOL_SMALL_CHUNK`, else by the driver.
+     */
+    uint64_t small_chunk_bytes;
+    /** The same for larger requests; 0: `GVMM_POOL_CHUNK`, else by the driver. */
+    uint64_t large_chunk_bytes;
+    /**
+     * The most that the pool may hold of the device's memory, in bytes, or GVMM_POOL_NO_LIMIT; 0:
+     * `GVMM_POOL_LIMIT`, else no limit.
+     */
+    uint64_t limit_bytes;
+    /** Bytes of addresses that all segments together may take; 0: 64 TiB. */
+    uint64_t address_limit_bytes;
+    /** Bytes of one segment's addresses; 0: nine eighths of the device's memory. */
+    uint64_t segment_bytes;
+    /** Who may use the memory; may be NULL if the count is 0. */
+    const gvmm_access *access;
+    /** Number of elements; 0: the device itself, read and write. */
+    size_t access_count;
+    /** Distance of two elements in bytes. */
+    size_t access_stride_bytes;
+    /** How many events to keep for snapshots, for each stream; 0: none. */
+    uint32_t history;
+    /** 0. */
+    uint32_t reserved;
+} gvmm_pool_desc;
+
+/** A block that the program holds. */
+typedef struct gvmm_pool_block {
+    /** `sizeof(gvmm_pool_block)`. */
+    size_t struct_size;
+    /** Where it starts. */
+    uint64_t address;
+    /** Its size in bytes, rounded up to 512. */
+    uint64_t size_bytes;
+    /** The stream that it was allocated for. */
+    void *stream;
+    /** The id of the private pool that it is of, first half; 0 and 0 for none. */
+    uint64_t id_high;
+    /** The id's second half. */
+    uint64_t id_low;
+} gvmm_pool_block;
+
+/**
+ * Makes a pool, without memory: that comes with the first allocations.
+ *
+ * State: after success the pool lives until `gvmm_pool_destroy`.
+ * Parameters: `device`; `desc`, or NULL for the default; `out_pool`, the handle.
+ * Statuses: INVALID_SIZE (a chunk or a segment that does not fit the device), INVALID_ARGUMENT (an access mode),
+ * NO_DEVICE (in the access list), UNKNOWN_VERSION.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_create(gvmm_device *device,
+                             const gvmm_pool_desc *desc,
+                             gvmm_pool **out_pool);
+
+/**
+ * Gives a pool's memory back once the streams that used it have passed what is enqueued on them now. Never waits.
+ *
+ * State: before, every block has been freed and every private pool released; after success the handle is invalid.
+ * A handle that was given for a pool of somebody else's only ends itself.
+ * Parameters: `pool`.
+ * Statuses: IN_USE (a block is in use, or a private pool has a user; nothing has changed).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_destroy(gvmm_pool *pool);
+
+/**
+ * Allocates memory for work on a stream, aligned to 512 bytes. What an earlier block of that stream left is used
+ * again at once, since a stream runs in order. May call the pressure functions, and may wait for streams, though
+ * never while one is captured.
+ *
+ * State: after success the block is the caller's until `gvmm_pool_free`.
+ * Parameters: `pool`; `size_bytes`, above 0; `stream`, a `gvmm_stream` or the vendor's own; `out_address`, where the
+ * block starts.
+ * Statuses: INVALID_SIZE (0, or 2 TiB and more), INVALID_STREAM, OUT_OF_DEVICE_MEMORY (the message says how much was
+ * asked, free and lent, and who holds what), OUT_OF_ADDRESS_SPACE (more than a segment has in a row, or too many
+ * streams), OUT_OF_FILE_DESCRIPTORS, MAP_LIMIT, and those of the driver. Nothing has changed then, and it may be tried
+ * again.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_alloc(gvmm_pool *pool,
+                            uint64_t size_bytes,
+                            void *stream,
+                            uint64_t *out_address);
+
+/**
+ * Frees a block. Work that is enqueued on its own stream, and on streams that `gvmm_pool_record_stream` named for
+ * it, may still use it. Never waits.
+ *
+ * State: after success the block is the pool's.
+ * Parameters: `pool`; `address`, what `gvmm_pool_alloc` gave.
+ * Statuses: INVALID_ARGUMENT (no block in use starts there: never allocated, freed already, or another pool's).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_free(gvmm_pool *pool,
+                           uint64_t address);
+
+/**
+ * Frees a block that work on `stream` was the last to use, whatever stream it was allocated for.
+ *
+ * State: after success the block is the pool's; its own stream uses it again once `stream` has passed what is
+ * enqueued there now.
+ * Parameters: `pool`; `address`, what `gvmm_pool_alloc` gave; `stream`, a `gvmm_stream` or the vendor's own.
+ * Statuses: INVALID_ARGUMENT (no block in use starts there), INVALID_STREAM.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_free_on(gvmm_pool *pool,
+                              uint64_t address,
+                              void *stream);
+
+/**
+ * Says that a stream uses a block, too: once the block is freed it is used again only after that stream has passed
+ * what is enqueued there then.
+ *
+ * State: after success the stream is noted, once, until the block is freed.
+ * Parameters: `pool`; `address`, any in a block in use; `stream`, a `gvmm_stream` or the vendor's own.
+ * Statuses: INVALID_ARGUMENT (no block in use holds it), INVALID_STREAM.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_record_stream(gvmm_pool *pool,
+                                    uint64_t address,
+                                    void *stream);
+
+/**
+ * Says that a stream is about to be destroyed. Call it for each pool that allocated for the stream: a later stream
+ * may have the same number, and work of this one may still run.
+ *
+ * State: after success what the stream has enqueued is remembered, its free memory goes to whoever needs it, and
+ * its blocks in use stay until they are freed.
+ * Parameters: `pool`; `stream`, a `gvmm_stream` or the vendor's own.
+ * Statuses: INVALID_STREAM, STREAM_CAPTURING; the stream is still known then.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_forget_stream(gvmm_pool *pool,
+                                    void *stream);
+
+/**
+ * Finds the block in use that holds an address.
+ *
+ * State: changes none.
+ * Parameters: `pool`; `address`, any; `out_block`, whose `struct_size` is set.
+ * Statuses: INVALID_ARGUMENT (no block in use holds it), UNKNOWN_VERSION.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_find(gvmm_pool *pool, uint64_t address, gvmm_pool_block *out_block);
+
+/* ---- Limits of pools. ---- */
+
+/** A function that a pool calls when an allocation of `size_bytes` cannot be satisfied. */
+typedef void (*gvmm_pressure_function)(uint64_t size_bytes, void *user_data);
+
+/**
+ * Gives chunks in which nothing is in use back to the device. Waits for the streams that used them.
+ *
+ * State: after success nothing is cached but in chunks that blocks in use share, that are pinned, or that private
+ * pools with users have.
+ * Parameters: `pool`; `out_bytes`, how many bytes were given back.
+ * Statuses: STREAM_CAPTURING (nothing is given back meanwhile).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_trim(gvmm_pool *pool,
+                           uint64_t *out_bytes);
+
+/**
+ * Sets the most that a pool may hold of the device's memory. What it holds beyond is given back where nothing uses
+ * it, as by `gvmm_pool_trim`.
+ *
+ * State: after success the limit holds for what is allocated from here on.
+ * Parameters: `pool`; `limit_bytes`, above 0, or GVMM_POOL_NO_LIMIT.
+ * Statuses: INVALID_SIZE (0), IN_USE (blocks in use take more; nothing has changed), STREAM_CAPTURING.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_set_limit(gvmm_pool *pool,
+                                uint64_t limit_bytes);
+
+/**
+ * Sets the limit as a fraction of the device's memory.
+ *
+ * State: as `gvmm_pool_set_limit`.
+ * Parameters: `pool`; `fraction`, above 0 and at most 1.
+ * Statuses: INVALID_ARGUMENT (another number), INVALID_SIZE (less than a byte), IN_USE (blocks in use take more;
+ * nothing has changed), UNSUPPORTED (the device's memory is unknown), STREAM_CAPTURING.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_set_fraction(gvmm_pool *pool,
+                                   double fraction);
+
+/**
+ * Sets who may use a pool's memory, also what lives already: for peers, list them and the device itself.
+ *
+ * State: after success the access is as listed, now and for all memory to come; after a failure as before.
+ * Parameters: `pool`; `access`, `count` elements `stride_bytes` apart; 0: the device itself, read and write.
+ * Statuses: INVALID_ARGUMENT (a mode), NO_DEVICE (in the list), UNSUPPORTED (a device that cannot reach this one's
+ * memory), UNKNOWN_VERSION (`stride_bytes`), and those of the driver.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_set_access(gvmm_pool *pool,
+                                 const gvmm_access *access,
+                                 size_t count,
+                                 size_t stride_bytes);
+
+/**
+ * Keeps chunks where they are: for memory that was registered elsewhere by its address.
+ *
+ * State: after success the chunks that the bytes touch are neither moved nor given back until they are unpinned as
+ * often.
+ * Parameters: `pool`; `address` and `size_bytes`, the bytes.
+ * Statuses: INVALID_ARGUMENT (the address is not the pool's), OUT_OF_RANGE.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_pin(gvmm_pool *pool,
+                          uint64_t address,
+                          uint64_t size_bytes);
+
+/**
+ * Undoes one `gvmm_pool_pin` of the same bytes.
+ *
+ * State: before, they are pinned.
+ * Parameters: `pool`; `address` and `size_bytes`, the bytes.
+ * Statuses: INVALID_ARGUMENT (the address is not the pool's), OUT_OF_RANGE, WRONG_STATE (not pinned).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_unpin(gvmm_pool *pool,
+                            uint64_t address,
+                            uint64_t size_bytes);
+
+/**
+ * Adds a function to be called when an allocation cannot be satisfied, before it is tried a last time.
+ *
+ * State: after success the function is called, in the order of adding, until the pool is destroyed and calls under
+ * way have ended.
+ * Parameters: `pool`; `function`, called on the thread that allocates, with no lock held; it may free, and call
+ * anything of this library but allocate from this pool or destroy it, and must not unwind; `user_data`, handed to
+ * it, may be NULL.
+ * Statuses: none of its own.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_on_pressure(gvmm_pool *pool,
+                                  gvmm_pressure_function function,
+                                  void *user_data);
+
+/* ---- Private pools, for graphs. ---- */
+
+/** A function that says whether allocations for a stream go to the private pool: not 0 for yes. */
+typedef uint32_t (*gvmm_filter_function)(void *stream, void *user_data);
+
+/**
+ * Begins to allocate to a private pool, which is made where it does not exist: what a captured graph uses must not
+ * move, and its free blocks must not be given to others, as each replay writes into them.
+ *
+ * State: before, nothing is being allocated to this private pool. After success allocations for streams that
+ * `filter` takes go there, it has one user more, and until `gvmm_pool_capture_end` nothing of the whole pool is
+ * unmapped, lent or waited for.
+ * Parameters: `pool`; `id_high` and `id_low`, the private pool's id, not 0 and 0; `filter`, or NULL to take every
+ * stream; it is called on the threads that allocate, with no lock held, must not allocate and must not unwind;
+ * `user_data`, handed to it, may be NULL. Both must last until `gvmm_pool_capture_end` has returned and calls under
+ * way have ended.
+ * Statuses: INVALID_ARGUMENT (the id 0 and 0), WRONG_STATE (it is being allocated to already).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_capture_begin(gvmm_pool *pool,
+                                    uint64_t id_high,
+                                    uint64_t id_low,
+                                    gvmm_filter_function filter,
+                                    void *user_data);
+
+/**
+ * Ends what `gvmm_pool_capture_begin` began. The private pool stays for its users.
+ *
+ * State: after success allocations go where they went before.
+ * Parameters: `pool`; `id_high` and `id_low`, the private pool's id.
+ * Statuses: WRONG_STATE (nothing was begun for it).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_capture_end(gvmm_pool *pool, uint64_t id_high, uint64_t id_low);
+
+/**
+ * Says that a private pool has one user (a graph) less; each `gvmm_pool_capture_begin` made one.
+ *
+ * State: after the last user its free memory is lent and given back like all other; its blocks in use stay until
+ * they are freed.
+ * Parameters: `pool`; `id_high` and `id_low`, the private pool's id.
+ * Statuses: INVALID_ARGUMENT (no such private pool, or it was released), WRONG_STATE (the last user of one that is
+ * being allocated to).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_capture_release(gvmm_pool *pool,
+                                      uint64_t id_high,
+                                      uint64_t id_low);
+
+/* ---- Figures of pools. ---- */
+
+/** A figure. */
+typedef struct gvmm_figure {
+    /** Now. */
+    uint64_t current;
+    /** The most since the pool was made, or since `gvmm_pool_reset_peaks`. */
+    uint64_t peak;
+    /** All that was ever added; what was taken away is this less `current`. */
+    uint64_t total;
+} gvmm_figure;
+
+/** Memory in its states. Fixed: later versions do not append to it. */
+typedef struct gvmm_pool_bytes {
+    /** Bytes in blocks that the program holds, each rounded up to 512. */
+    gvmm_figure allocated_bytes;
+    /** What the program asked for in them. */
+    gvmm_figure requested_bytes;
+    /** Allocated, or freed while another stream still uses it. */
+    gvmm_figure active_bytes;
+    /** Device memory held, used or not. */
+    gvmm_figure reserved_bytes;
+    /** Blocks that the program holds; `total` counts the allocations, and less `current` the frees. */
+    gvmm_figure blocks;
+    /** The same with blocks that were freed while another stream still uses them. */
+    gvmm_figure active_blocks;
+    /** Chunks mapped; `total` counts those that moved here, too. */
+    gvmm_figure chunks;
+} gvmm_pool_bytes;
+
+/**
+ * What a pool has. With several streams, peaks of what they hold together, reserved and addresses apart, may be up
+ * to 1 MiB and a 64th of each stream's share too low; those of `small` and `large` are the highest of one stream, or
+ * what is now.
+ */
+typedef struct gvmm_pool_stats {
+    /** `sizeof(gvmm_pool_stats)`. */
+    size_t struct_size;
+    /** All of it. */
+    gvmm_pool_bytes all;
+    /** Of it, what serves requests of up to 1 MiB. */
+    gvmm_pool_bytes small;
+    /** Of it, what serves larger ones. */
+    gvmm_pool_bytes large;
+    /** Bytes of addresses reserved. */
+    gvmm_figure address_space;
+    /** Bytes of chunks that lie ready and belong to no stream; part of `all.reserved_bytes`. */
+    uint64_t spare_bytes;
+    /** The most that the pool may reserve, or GVMM_POOL_NO_LIMIT. */
+    uint64_t limit_bytes;
+    /** Chunks that moved to where they were needed. */
+    uint64_t lent_chunks;
+    /** Times that a stream was made to wait for another so that memory could be used again. */
+    uint64_t stream_waits;
+    /** Times that the host waited for streams. */
+    uint64_t host_waits;
+    /** Times that the host waited for a whole device: 0, it never does. */
+    uint64_t device_syncs;
+    /** Trims that were made to satisfy an allocation. */
+    uint64_t forced_trims;
+    /** Allocations that failed for lack of memory. */
+    uint64_t out_of_memory;
+    /** Driver calls made for allocations, frees and trims: ranges reserved. */
+    uint64_t reserve_calls;
+    /** Ranges freed. */
+    uint64_t free_calls;
+    /** Blocks created. */
+    uint64_t create_calls;
+    /** Blocks released. */
+    uint64_t release_calls;
+    /** Blocks mapped. */
+    uint64_t map_calls;
+    /** Mappings unmapped; those that follow later, once streams have passed, `gvmm_device_counters` counts. */
+    uint64_t unmap_calls;
+    /** Set-access calls. */
+    uint64_t set_access_calls;
+    /** Writes of a timeline enqueued on a stream. */
+    uint64_t timeline_writes;
+    /** Their time in nanoseconds, waits not included. */
+    uint64_t driver_ns;
+} gvmm_pool_stats;
+
+/** What one stream has, of the pool or of a private pool. An element of an array. */
+typedef struct gvmm_pool_stream {
+    /** The stream; NULL, too, once it was forgotten (see `has_ended`). */
+    void *stream;
+    /** The private pool's id, first half; 0 and 0 for none. */
+    uint64_t id_high;
+    /** The id's second half. */
+    uint64_t id_low;
+    /** 1 once the stream was forgotten or destroyed. */
+    uint32_t has_ended;
+    /** 0. */
+    uint32_t reserved;
+    /** Bytes of addresses reserved. */
+    uint64_t address_space_bytes;
+    /** Chunks that moved away from it. */
+    uint64_t lent_chunks;
+    /** Chunks that moved to it. */
+    uint64_t borrowed_chunks;
+    /** All of it. */
+    gvmm_pool_bytes all;
+    /** Of it, what serves requests of up to 1 MiB. */
+    gvmm_pool_bytes small;
+    /** Of it, what serves larger ones. */
+    gvmm_pool_bytes large;
+} gvmm_pool_stream;
+
+/**
+ * Says what a pool has.
+ *
+ * State: changes none.
+ * Parameters: `pool`; `out_stats`, whose `struct_size` is set.
+ * Statuses: UNKNOWN_VERSION.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_query(gvmm_pool *pool, gvmm_pool_stats *out_stats);
+
+/**
+ * Says what each stream of a pool has.
+ *
+ * State: changes none.
+ * Parameters: `pool`; `out_streams`, room for `count` elements `stride_bytes` apart, filled as far as that goes; may
+ * be NULL if the count is 0; `out_needed`, how many there are.
+ * Statuses: UNKNOWN_VERSION (`stride_bytes`).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_stream_stats(gvmm_pool *pool,
+                                   gvmm_pool_stream *out_streams,
+                                   size_t count,
+                                   size_t stride_bytes,
+                                   size_t *out_needed);
+
+/**
+ * Starts all peaks of a pool again from what is now.
+ *
+ * State: after success each `peak` is its `current`.
+ * Parameters: `pool`.
+ * Statuses: none of its own.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_reset_peaks(gvmm_pool *pool);
+
+/* ---- Snapshots of pools. ---- */
+
+/**
+ * Copies out a picture of a pool as JSON: `{"device": 0, "segments": [...], "events": [...]}`. A segment, a run of live
+ * chunks, has `address`, `size`, `stream` (a number; null once it was forgotten), `pool` (two numbers), `large`, and
+ * `blocks`, by address, each with `address`, `size`, `requested_size` and `state` (`active_allocated`,
+ * `active_pending_free` or `inactive`, as PyTorch's memory viewer has them). An event, oldest first, has `number`,
+ * `action` (`alloc`, `free_requested`, `free_completed`, `segment_map`, `segment_unmap` or `oom`), `address`, `size`,
+ * `stream` and `pool`; there are as many as the pool was made to keep.
+ *
+ * State: changes none.
+ * Parameters: `pool`; `out_json`, room for `capacity` bytes; a longer text is cut; it ends with a NUL unless `capacity`
+ * is 0, and then it may be NULL; `out_needed`, the bytes that the whole text needs now, with the NUL.
+ * Statuses: none of its own.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_snapshot(gvmm_pool *pool,
+                               char *out_json,
+                               size_t capacity,
+                               size_t *out_needed);
+
 /* ---- The fault switch. ---- */
 
 /** Any call of the driver. */
@@ -1951,6 +2561,145 @@ gvmm_status gvmm_device_fail_calls(gvmm_device *device,
                                    uint64_t count,
                                    gvmm_status status);
 
+/* ---- PyTorch's pluggable allocator, CUDA and ROCm: functions of the exact types that it calls. ---- */
+
+/** The number of a pool for graphs: PyTorch's `std::pair` of two numbers, passed by value. */
+typedef struct gvmm_torch_pool_id {
+    /** Its first half. */
+    uint64_t first;
+    /** Its second half. */
+    uint64_t second;
+} gvmm_torch_pool_id;
+
+/**
+ * PyTorch's allocation: memory of a device for work on a stream. The device's pool is made at the first call for it, over
+ * the driver that GVMM_DRIVER names, else HIP's where the process has HIP's library, else CUDA's.
+ *
+ * State: after success the block lives until `gvmm_torch_free`. The caller's current context is as before, and no other
+ * device is touched.
+ * Parameters: `size_bytes`; `device`, PyTorch's number; `stream`, of this device.
+ * Returns: the block, or NULL for 0 bytes, and NULL where it failed: then `gvmm_last_error_message` says why, and for lack
+ * of memory how much was asked, free, lent, and held by whom.
+ * Threads: thread-safe.
+ */
+void *gvmm_torch_alloc(size_t size_bytes,
+                       int device,
+                       void *stream);
+
+/**
+ * PyTorch's free: gives a block back. An address at which no block in use starts is logged, the first as a warning, and
+ * left alone; so is everything in a child made by fork.
+ *
+ * State: after it the block is used again for its stream at once, for others once that stream and those of
+ * `gvmm_torch_record_stream` have passed what is enqueued on them now.
+ * Parameters: `address`, or NULL; `size_bytes`, which is not looked at; `device`, PyTorch's number; `stream`, the last that
+ * uses the block.
+ * Returns: nothing.
+ * Threads: thread-safe.
+ */
+void gvmm_torch_free(void *address,
+                     size_t size_bytes,
+                     int device,
+                     void *stream);
+
+/**
+ * PyTorch's first word to its current allocator. Nothing is made yet: pools come with the first allocation.
+ *
+ * State: changes none.
+ * Parameters: `device_count`, which is not looked at.
+ * Returns: nothing.
+ * Threads: thread-safe.
+ */
+void gvmm_torch_init(int device_count);
+
+/**
+ * PyTorch's `empty_cache`: gives back the memory that nothing uses, of all devices.
+ *
+ * State: waits for the streams that used it; nothing is given back while a stream is captured.
+ * Parameters: none.
+ * Returns: nothing.
+ * Threads: thread-safe.
+ */
+void gvmm_torch_reset(void);
+
+/**
+ * PyTorch's `set_per_process_memory_fraction`. A device without a pool keeps it in mind.
+ *
+ * State: after a failure (`gvmm_last_error_message`) the limit is as before.
+ * Parameters: `fraction` of the device's memory, above 0 and at most 1, and no less than blocks in use take; `device`,
+ * PyTorch's number.
+ * Returns: nothing.
+ * Threads: thread-safe.
+ */
+void gvmm_torch_memory_fraction(double fraction,
+                                int device);
+
+/**
+ * The block that an address lies in.
+ *
+ * State: changes none.
+ * Parameters: `address`, in a block in use; `out_size_bytes`, its size, or NULL.
+ * Returns: where the block starts, or NULL where there is none.
+ * Threads: thread-safe.
+ */
+void *gvmm_torch_base_alloc(void *address, size_t *out_size_bytes);
+
+/**
+ * Says that a stream uses a block, too (PyTorch's `record_stream`). An address in no block is logged and left alone.
+ *
+ * State: once the block is freed, it is used again only after this stream has passed what is enqueued on it then.
+ * Parameters: `address`, in a block in use; `stream`, of the same device.
+ * Returns: nothing.
+ * Threads: thread-safe.
+ */
+void gvmm_torch_record_stream(void *address,
+                              void *stream);
+
+/**
+ * From here on, a device's allocations for the streams that a filter takes go to a pool of their own, for a graph that is
+ * being captured. Until the end, nothing of the device's pools is unmapped, lent or waited for.
+ *
+ * State: the pool is made where it does not exist, and has one user more. After a failure nothing has changed.
+ * Parameters: `device`, PyTorch's number; `id`, the pool's; `filter`, a `const std::function<bool(stream)> *` of libstdc++
+ * that is read during the call and copied.
+ * Returns: nothing.
+ * Threads: thread-safe.
+ */
+void gvmm_torch_begin_allocate_to_pool(int device,
+                                       gvmm_torch_pool_id id,
+                                       const void *filter);
+
+/**
+ * Ends what `gvmm_torch_begin_allocate_to_pool` began. The pool stays for its users.
+ *
+ * State: after a failure nothing has changed.
+ * Parameters: `device`, PyTorch's number; `id`, the pool's.
+ * Returns: nothing.
+ * Threads: thread-safe.
+ */
+void gvmm_torch_end_allocate_to_pool(int device, gvmm_torch_pool_id id);
+
+/**
+ * A pool for graphs has one user less; without any, its free memory is used for everything.
+ *
+ * State: after a failure nothing has changed.
+ * Parameters: `device`, PyTorch's number; `id`, the pool's.
+ * Returns: nothing.
+ * Threads: thread-safe.
+ */
+void gvmm_torch_release_pool(int device, gvmm_torch_pool_id id);
+
+/**
+ * A handle on the pool that PyTorch's allocations of a device come from: for statistics, limits and snapshots.
+ *
+ * State: after success the handle lives until `gvmm_pool_destroy`, which gives up the handle only.
+ * Parameters: `device`, PyTorch's number; `out_pool`, the handle.
+ * Statuses: NO_DEVICE, WRONG_STATE (nothing was allocated there yet, so that there is no pool).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_torch_pool(int device,
+                            gvmm_pool **out_pool);
+
 /* ---- Options of the process. ---- */
 
 /** A switch of `gvmm_options`: as its variable says. */
@@ -2007,6 +2756,10 @@ typedef struct gvmm_options {
     const char *host_capabilities;
     /** Simulated costs of the host driver, such as `h200` (`GVMM_HOST_COSTS`). */
     const char *host_costs;
+    /** Which devices may use a framework's pools on others, such as `all` or `0,1` (`GVMM_POOL_PEERS`). */
+    const char *pool_peers;
+    /** How many events a pool keeps for snapshots, for each stream (`GVMM_POOL_HISTORY`). */
+    uint64_t pool_history;
 } gvmm_options;
 
 /**
@@ -2131,6 +2884,47 @@ typedef struct gvmm_api {
     gvmm_status (*timeline_write)(gvmm_timeline *timeline, void *stream, uint64_t value);
     gvmm_status (*timeline_destroy)(gvmm_timeline *timeline);
     gvmm_status (*configure)(const gvmm_options *options);
+    gvmm_status (*segment_create)(gvmm_device *device, const gvmm_segment_desc *desc,
+        gvmm_segment **out_segment, uint64_t *out_address);
+    gvmm_status (*segment_query)(gvmm_segment *segment, gvmm_segment_info *out_info);
+    gvmm_status (*segment_map)(gvmm_segment *segment, uint64_t address, uint64_t size_bytes,
+        uint64_t *out_address, uint64_t *out_size_bytes);
+    gvmm_status (*segment_unmap)(gvmm_segment *segment, uint64_t address, uint64_t size_bytes,
+        void *const *streams, size_t stream_count, uint64_t *out_bytes);
+    gvmm_status (*segment_live_runs)(gvmm_segment *segment, gvmm_chunk_run *out_runs, size_t count,
+        size_t stride_bytes, size_t *out_needed);
+    gvmm_status (*segment_set_access)(gvmm_segment *segment, const gvmm_access *access,
+        size_t count, size_t stride_bytes);
+    gvmm_status (*segment_destroy)(gvmm_segment *segment);
+    gvmm_status (*pool_create)(gvmm_device *device, const gvmm_pool_desc *desc,
+        gvmm_pool **out_pool);
+    gvmm_status (*pool_destroy)(gvmm_pool *pool);
+    gvmm_status (*pool_alloc)(gvmm_pool *pool, uint64_t size_bytes, void *stream,
+        uint64_t *out_address);
+    gvmm_status (*pool_free)(gvmm_pool *pool, uint64_t address);
+    gvmm_status (*pool_free_on)(gvmm_pool *pool, uint64_t address, void *stream);
+    gvmm_status (*pool_record_stream)(gvmm_pool *pool, uint64_t address, void *stream);
+    gvmm_status (*pool_forget_stream)(gvmm_pool *pool, void *stream);
+    gvmm_status (*pool_find)(gvmm_pool *pool, uint64_t address, gvmm_pool_block *out_block);
+    gvmm_status (*pool_trim)(gvmm_pool *pool, uint64_t *out_bytes);
+    gvmm_status (*pool_set_limit)(gvmm_pool *pool, uint64_t limit_bytes);
+    gvmm_status (*pool_set_fraction)(gvmm_pool *pool, double fraction);
+    gvmm_status (*pool_set_access)(gvmm_pool *pool, const gvmm_access *access, size_t count,
+        size_t stride_bytes);
+    gvmm_status (*pool_pin)(gvmm_pool *pool, uint64_t address, uint64_t size_bytes);
+    gvmm_status (*pool_unpin)(gvmm_pool *pool, uint64_t address, uint64_t size_bytes);
+    gvmm_status (*pool_on_pressure)(gvmm_pool *pool, gvmm_pressure_function function,
+        void *user_data);
+    gvmm_status (*pool_capture_begin)(gvmm_pool *pool, uint64_t id_high, uint64_t id_low,
+        gvmm_filter_function filter, void *user_data);
+    gvmm_status (*pool_capture_end)(gvmm_pool *pool, uint64_t id_high, uint64_t id_low);
+    gvmm_status (*pool_capture_release)(gvmm_pool *pool, uint64_t id_high, uint64_t id_low);
+    gvmm_status (*pool_query)(gvmm_pool *pool, gvmm_pool_stats *out_stats);
+    gvmm_status (*pool_stream_stats)(gvmm_pool *pool, gvmm_pool_stream *out_streams, size_t count,
+        size_t stride_bytes, size_t *out_needed);
+    gvmm_status (*pool_reset_peaks)(gvmm_pool *pool);
+    gvmm_status (*pool_snapshot)(gvmm_pool *pool, char *out_json, size_t capacity,
+        size_t *out_needed);
 } gvmm_api;
 
 /**

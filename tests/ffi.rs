@@ -7,6 +7,8 @@ mod cpp;
 mod golden;
 #[path = "ffi/logger.rs"]
 mod logger;
+#[path = "ffi/python.rs"]
+mod python;
 #[path = "ffi/toolbox.rs"]
 mod toolbox;
 
@@ -55,7 +57,12 @@ programs! {
     reload "reload.c",
     pending "pending.c",
     retire "retire.c",
+    segment "segment.c",
+    pool "pool.c",
+    pool_faults "pool_faults.c",
+    pool_capture "pool_capture.c",
     cplusplus "cplusplus.cc",
+    torch_hooks "torch_hooks.cc",
     tables "tables.c",
     options "options.c",
     timelines "timelines.c",

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// The files of `src/capi`, each a section of the header, in order: a type comes before its uses.
-const FILES: [&str; 23] = [
+const FILES: [&str; 30] = [
     "version",
     "status",
     "types",
@@ -25,7 +25,14 @@ const FILES: [&str; 23] = [
     "binding",
     "step",
     "record",
+    "segment",
+    "pool",
+    "pool_limits",
+    "pool_capture",
+    "pool_stats",
+    "pool_snapshot",
     "testing",
+    "shims/torch",
     "options",
     "api",
 ];

@@ -305,6 +305,11 @@ mod tests {
         check::<binding::gvmm_binding_desc>();
         check::<binding::gvmm_binding_info>();
         check::<step::gvmm_step_report>();
+        check::<segment::gvmm_segment_desc>();
+        check::<segment::gvmm_segment_info>();
+        check::<pool::gvmm_pool_desc>();
+        check::<pool::gvmm_pool_block>();
+        check::<pool_stats::gvmm_pool_stats>();
         check::<last_error::gvmm_error_detail>();
         check::<options::gvmm_options>();
     }

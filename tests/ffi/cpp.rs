@@ -1,6 +1,6 @@
 //! `gvmm.hpp` and the code of docs/xla.md: C++17 and C++20, with exceptions and without, answering and throwing.
 
-use super::toolbox::{Mode, check_with, root, temporary};
+use super::toolbox::{Mode, build, check_with, root, temporary};
 use std::fmt::Write;
 
 const STRICT: &str = "-Wpedantic";
@@ -82,6 +82,20 @@ fn the_page_of_xla_sanitized() {
 #[test]
 fn the_page_of_xla_valgrind() {
     the_page(Mode::Valgrind);
+}
+
+/// The example of a step of XLA's counts what is wrong itself; on the host it runs the same ways.
+#[test]
+fn a_step_of_xla_runs_on_the_host() {
+    let program = build("../c_examples/xla_step.cc", Mode::Plain, &[STRICT]);
+    let output = std::process::Command::new(program).args(["--host", "--steps", "2"]).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}");
+    let row = |way: &str| said.lines().find(|line| line.starts_with(&format!("| {way} |"))).unwrap_or_default();
+    assert!(row("patched, as XLA").starts_with("| patched, as XLA | 1 | 344 | 0 | 0 | 0 | 0 |"), "{said}");
+    assert!(row("binding").starts_with("| binding | 1 | 0 | 0 | 100 | 2 | 0 |"), "{said}");
+    let recorded = "binding, copies in the graph";
+    assert!(row(recorded).starts_with(&format!("| {recorded} | 1 | 0 | 0 | 100 | 0 | 0 |")), "{said}");
 }
 
 /// A noun without a class would be destroyed by hand, and each part of the header compiles alone.

@@ -140,6 +140,32 @@ static void bindings(Api api) {
     DONE(stream.synchronize());
 }
 
+static void pools(Api api) {
+    Device device = VALUE(Device::open(api, GVMM_DRIVER_HOST));
+    Stream stream = VALUE(Stream::create(device));
+    Pool pool = VALUE(Pool::create(device));
+    std::uint64_t address = VALUE(pool.alloc(1000, stream.get()));
+    *reinterpret_cast<std::uint64_t *>(address) = 6;
+    DONE(pool.record_stream(address, stream.get()));
+    DONE(pool.free_on(address, stream.get()));
+    FAILS(GVMM_ERROR_INVALID_ARGUMENT, pool.free(address));
+    DONE(stream.synchronize());
+    CHECK(VALUE(pool.trim()) > 0);
+    FAILS(GVMM_ERROR_INVALID_ARGUMENT, pool.set_fraction(-1));
+    (void)VALUE(pool.query());
+    gvmm_segment_desc desc = sized<gvmm_segment_desc>();
+    desc.size_bytes = 64 << 20;
+    desc.chunk_bytes = 4 << 20;
+    Segment segment = VALUE(Segment::create(device, desc));
+    DONE(segment.map(segment.address(), 4096));
+    *reinterpret_cast<std::uint64_t *>(segment.address()) = 6;
+    CHECK(VALUE(segment.query()).live_chunks == 1);
+    FAILS(GVMM_ERROR_IN_USE, segment.close());
+    CHECK(VALUE(segment.unmap(segment.address(), 4 << 20)) == 4 << 20);
+    DONE(segment.close());
+    DONE(pool.close());
+}
+
 int main() {
     CHECK(!Api());
     CHECK(!Api::load("/nowhere/libgvmm.so.0"));
@@ -151,6 +177,7 @@ int main() {
         owners(api);
         sharing_and_copies(api);
         bindings(api);
+        pools(api);
     }
     return 0;
 }

@@ -24,6 +24,7 @@
 #include "gvmm/binding.hpp"
 #include "gvmm/mapping.hpp"
 #include "gvmm/objects.hpp"
+#include "gvmm/pool.hpp"
 #include "gvmm/state.hpp"
 
 #endif

@@ -66,6 +66,7 @@ programs! {
     tables "tables.c",
     options "options.c",
     timelines "timelines.c",
+    permanent "permanent.c",
 }
 
 /// Programs that need more than being run; `golden`, `cpp` and the proofs run them.

@@ -32,6 +32,12 @@ class Binding : public Owned<gvmm_binding, &gvmm_api::binding_destroy> {
         if (!status.ok()) return status;
         return addresses;
     }
+    /// The address of a slot with GVMM_SLOT_PERMANENT.
+    StatusOr<std::uint64_t> permanent(std::size_t slot) const {
+        std::uint64_t address = 0;
+        Status status = call(&gvmm_api::binding_permanent, get(), slot, &address);
+        return status.ok() ? StatusOr<std::uint64_t>(address) : status;
+    }
     Status end(gvmm_step_report *report = nullptr) const { return call(&gvmm_api::binding_end, get(), report); }
     Status abort() const { return call(&gvmm_api::binding_abort, get()); }
     Status record_copies(void *stream, std::uint32_t ways) const {

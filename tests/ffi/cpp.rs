@@ -88,10 +88,12 @@ fn the_page_of_xla_valgrind() {
 #[test]
 fn a_step_of_xla_runs_on_the_host() {
     let program = build("../c_examples/xla_step.cc", Mode::Plain, &[STRICT]);
-    let output = std::process::Command::new(program).args(["--host", "--steps", "2"]).output().expect("it runs");
+    let output =
+        std::process::Command::new(program).args(["--host", "--steps", "2"]).output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}");
-    let row = |way: &str| said.lines().find(|line| line.starts_with(&format!("| {way} |"))).unwrap_or_default();
+    let row =
+        |way: &str| said.lines().find(|line| line.starts_with(&format!("| {way} |"))).unwrap_or_default();
     assert!(row("patched, as XLA").starts_with("| patched, as XLA | 1 | 344 | 0 | 0 | 0 | 0 |"), "{said}");
     assert!(row("binding").starts_with("| binding | 1 | 0 | 0 | 100 | 2 | 0 |"), "{said}");
     let recorded = "binding, copies in the graph";

@@ -34,6 +34,7 @@ if [ "${1:-}" = --pack ]; then
     cc -std=gnu11 -O2 -Iinclude benches/pool_pair.c "$folder/libgvmm.so.0" -pthread -Wl,-rpath,'$ORIGIN' \
         -o "$folder/pool_pair"
     cc -std=gnu11 -O2 -Iinclude ffi_tests/peers.c "$folder/libgvmm.so.0" -ldl -Wl,-rpath,'$ORIGIN' -o "$folder/peers"
+    c++ -std=c++17 -O2 -Iinclude c_examples/xla_step.cc "$folder/libgvmm.so.0" -ldl -Wl,-rpath,'$ORIGIN' -o "$folder/xla_step"
     cp "$bench" "$folder/bench_cuda_copy"
     strip --strip-debug "$folder"/*
     ls -l "$folder"
@@ -116,10 +117,10 @@ for program in "$folder"/*; do
         lib*) ;;
         test_cuda_faults|test_hip_on_cuda)
             run "$name" "$program" --nocapture --test-threads 1 on_the_gpu ;;
-        bench_*|cuda_graph) run "$name" "$program" ;;
         pool_pair) for driver in host cuda; do run "pool_pair_$driver" "$program" $driver 4; done ;;
         peers) # Both directions, two GPUs; says so where there is one.
             GVMM_TEST_PEERS=cuda run peers "$program" ;;
+        bench_*|cuda_graph|xla_step) run "$name" "$program" ;;
         gvmm) run info "$program" info
               run info_json "$program" info --json
               # Access for all other GPUs too; the whole table is in the log, and what --costs reads beside it.

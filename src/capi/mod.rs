@@ -27,6 +27,7 @@ pub mod last_error;
 pub mod log;
 pub mod options;
 pub mod peer;
+pub mod permanent;
 pub mod plan;
 pub mod pool;
 pub mod pool_capture;

@@ -194,6 +194,9 @@ impl Careful {
         let status = self.grant(vendor, &request, &list, Some(args));
         if status == 0 {
             self.granted(&request, &list, &[]);
+        } else {
+            // A sequence with a call that fails is not to be relied on.
+            self.state().joins.forget(at);
         }
         status
     }
@@ -314,5 +317,64 @@ impl Careful {
         }
         ordered.sort_by_key(|line| line.location == owner);
         ordered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Location;
+
+    /// Refuses lists of more than so many; counts.
+    struct Strict {
+        most: u64,
+        lists: Vec<u64>,
+    }
+
+    impl Vendor for Strict {
+        fn call(&mut self, call: Call, args: Args) -> i32 {
+            if call == Call::Retain {
+                memory::set_word(args[0], 7);
+            }
+            if call != Call::SetAccess {
+                return 0;
+            }
+            self.lists.push(args[3]);
+            if args[3] > self.most { 801 } else { 0 }
+        }
+
+        fn rest(&mut self, _: u32) {}
+    }
+
+    fn play(most: u64, refuse_peer: bool) -> Vec<u64> {
+        let careful = Careful::new(Care(0));
+        let mut vendor = Strict { most, lists: Vec::new() };
+        for at in (0..6_u64).map(|i| i * 4096) {
+            careful.answer(&mut vendor, Call::Map, [at, 4096, 0, 7, 0, 0]);
+            for id in 0..3 {
+                let one = [Grant { location: Location { kind: 1, id }, flags: 3 }];
+                if refuse_peer && id == 2 {
+                    vendor.most = 0;
+                }
+                careful.answer(&mut vendor, Call::SetAccess, [at, 4096, one.as_ptr() as u64, 1, 0, 0]);
+                vendor.most = most;
+            }
+        }
+        vendor.lists
+    }
+
+    #[test]
+    fn calls_are_joined_from_the_third_mapping_on() {
+        assert_eq!(play(9, false), [1, 1, 1, 1, 1, 1, 3, 3, 3, 3]);
+    }
+
+    #[test]
+    fn a_joint_call_that_fails_is_made_as_asked_and_learned_anew() {
+        assert_eq!(play(1, false), [1, 1, 1, 1, 1, 1, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3, 1, 1, 1][..20]);
+    }
+
+    #[test]
+    fn a_sequence_with_a_failure_is_never_relied_on() {
+        assert!(play(9, true).iter().all(|&count| count == 1));
     }
 }

@@ -58,14 +58,18 @@ fn the_environment_is_set_and_said() {
 #[test]
 fn what_is_missing_is_said_and_nothing_runs() {
     let nowhere = tempfile::tempdir().expect("a folder");
-    let output =
-        run(gvmm(&["run", "--vendor", "hip", "--", "echo", "ran"]).env("GVMM_PRELOAD_DIR", nowhere.path()));
-    // Beside the program there may be libraries that were built.
-    if !output.status.success() {
-        assert_eq!(output.status.code(), Some(2));
-        assert!(text(&output.stderr).contains("cargo build --release -p gvmm-preload-hip"), "{output:?}");
-        assert_eq!(text(&output.stdout), "");
-    }
+    // In a folder of its own: beside it cargo may have put the libraries.
+    let alone = Path::new(env!("CARGO_TARGET_TMPDIR")).join("alone");
+    std::fs::create_dir_all(&alone).expect("a folder");
+    let program = alone.join("gvmm");
+    let _ = std::fs::remove_file(&program);
+    std::fs::hard_link(env!("CARGO_BIN_EXE_gvmm"), &program).expect("a link");
+    let mut command = Command::new(&program);
+    command.args(["run", "--vendor", "hip", "--", "echo", "ran"]).env("GVMM_PRELOAD_DIR", nowhere.path());
+    let output = run(&mut command);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(text(&output.stderr).contains("cargo build --release -p gvmm-preload-hip"), "{output:?}");
+    assert_eq!(text(&output.stdout), "");
     let output = run(&mut gvmm(&["run", "--mode", "off", "--", "/no/such/program"]));
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("/no/such/program"), "{output:?}");

@@ -214,7 +214,7 @@ class Check:
             log.write(text + "\n" + error)
         if line:
             return self.keep(name, json.loads(line[7:]))
-        unknown = any(text in error for text in ("nknown flag", "Unknown command line", "interpret value", "Couldn't interpret"))
+        unknown = any(text in error for text in ("nknown flag", "Unknown command line", "Flag parsing failed"))
         last = (error.strip().splitlines() or ["no output"])[-1][-160:]
         return self.keep(name, {"error": "flag unknown to this JAX" if unknown else f"failed: {last}"})
 

@@ -30,8 +30,7 @@ impl Engine {
         let (plan, fresh) = self.plan(&offer, buffers)?;
         let (device, access) = (Arc::clone(&self.device), &self.options.access);
         let mut layout = Layout::build(&device, &self.slots, &plan, &offer.windows, access)?;
-        self.slots.iter().enumerate().for_each(|(i, slot)| layout.point(i, slot, &buffers.get(i)));
-        layout.check_copies(0..self.slots.len())?;
+        layout.point_copies(0..self.slots.len(), |i| buffers.get(i))?;
         layout.accept_copies();
         let (entries, waited) = self.entries(&mut layout, &offer)?;
         let remapped_slots = layout.count(Action::MAP);

@@ -1146,7 +1146,7 @@ typedef struct gvmm_remap_report {
  * unmapped, their blocks are still held, and the next remap there rebuilds them.
  * Parameters: `device`; `entries`, `count` elements `stride_bytes` apart; `streams`, `stream_count`
  * streams that the host waits for before the first unmap; if 0, the caller vouches that nothing running
- * uses what is unmapped; `out_report`, what was done, or NULL.
+ * uses the places named; `out_report`, what was done, or NULL.
  * Statuses: as `gvmm_map`; INVALID_ARGUMENT (one place named twice, another device's reservation),
  * PARTIAL_MAPPING, INVALID_STREAM, STREAM_CAPTURING, UNKNOWN_VERSION, RANGE_LOST; the last-error detail
  * names the entry.
@@ -1763,7 +1763,7 @@ typedef struct gvmm_step_report {
  * enqueued, moved slots are remapped (only then may the host wait, for the step before). Otherwise the
  * answer is RECORD_AGAIN, a success: the slots are laid out anew, the generation is raised, no step starts
  * and nothing is enqueued; ask `gvmm_binding_addresses`, record the command buffer with those, and begin
- * again.
+ * again. (Without GVMM_CAPABILITY_ALIASING, new addresses may have nothing behind them until that begin.)
  *
  * State: before, no step is begun. After SUCCESS one is, until end or abort. A buffer must live until the
  * stream has passed end; then its block may be destroyed. The stream must live until the binding's next

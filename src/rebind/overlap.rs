@@ -124,15 +124,14 @@ impl Overlap {
         let (start, end) = (range.start().get(), range.end().get());
         let known = &self.known;
         let is = |n: u32| known[n as usize].start == start && known[n as usize].end >= end;
-        match self.index.find(hash(start), is).filter(|_| written) {
+        if let Some(at) = if written { self.index.find(hash(start), is) } else { None } {
             // Where it lies over a shadow, that was noticed when it became known.
-            Some(at) => self.fresh.push(Fresh { slot, at, end }),
-            None => {
-                self.mixes |= self.over_shadow(range);
-                if written {
-                    self.strangers.push(Written { start, end, slot });
-                }
-            }
+            self.fresh.push(Fresh { slot, at, end });
+            return true;
+        }
+        self.mixes |= self.over_shadow(range);
+        if written {
+            self.strangers.push(Written { start, end, slot });
         }
         true
     }

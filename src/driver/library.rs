@@ -134,6 +134,11 @@ fn has_base(path: &OsStr, base: &str) -> bool {
     }
 }
 
+/// True where the process has a library of that base name.
+pub fn is_loaded(base: &'static str) -> bool {
+    !loaded_copies(base).is_empty()
+}
+
 struct Search {
     base: &'static str,
     found: Vec<PathBuf>,

@@ -24,14 +24,16 @@ if [ "${1:-}" = --pack ]; then
     done
     cc -std=gnu11 -shared -fPIC -O1 -pthread -DPTX='"src/driver/cuda/copy_old.ptx"' ffi_tests/fakes/hip_on_cuda.c -ldl \
         -o "$folder/libhip_on_cuda.so"
-    bench=$(cargo bench --no-run --bench cuda_copy 2>&1 | built | tail -1)
+    for name in cuda_copy begin_end; do
+        bench=$(cargo bench --no-run --bench "$name" 2>&1 | built | tail -1)
+        cp "$bench" "$folder/bench_$name"
+    done
     cargo build --release --package gvmm-cli 2>&1 | tail -1
     cp "${CARGO_TARGET_DIR:-target}/release/gvmm" "$folder/gvmm"
     cargo build --release --package gvmm 2>&1 | tail -1
     cp "${CARGO_TARGET_DIR:-target}/release/libgvmm.so" "$folder/libgvmm.so.0"
     cc -std=c11 -O2 -Iinclude c_examples/cuda_graph.c "$folder/libgvmm.so.0" -ldl -Wl,-rpath,'$ORIGIN' \
         -o "$folder/cuda_graph"
-    cp "$bench" "$folder/bench_cuda_copy"
     strip --strip-debug "$folder"/*
     ls -l "$folder"
     exit 0
@@ -165,8 +167,8 @@ fi
 printf '%s\n' "${rows[@]}"
 if [ ${#step_rows[@]} -gt 0 ]; then
     echo
-    echo "| recording | threshold or plan | map | unmap | set access | copies | slots copied | patched | wrong | begin to end: host µs | of that in driver calls | GPU µs | predicted: host µs | GPU µs | the graph alone: host µs | GPU µs |"
-    echo "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+    echo "| recording | threshold or plan | map | unmap | set access | copies | slots copied | patched | wrong | begin to end: host µs | of that in driver calls | GPU µs | data checked between: host µs | in driver calls | GPU µs | predicted: host µs | GPU µs | the graph alone: host µs | GPU µs |"
+    echo "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
     printf '%s\n' "${step_rows[@]}"
 fi
 if [ ${#replay_rows[@]} -gt 0 ]; then

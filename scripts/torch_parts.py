@@ -263,13 +263,13 @@ extern "C" double hot_ours(int threads, long pairs, size_t size, alloc_function 
 
 def compile_hot():
     """Builds the loops over PyTorch's C++ calls, once."""
-    from torch.utils.cpp_extension import CUDA_HOME
+    from gvmm import _compile
 
-    folder = Path(os.environ["OUT"])
+    folder = Path(os.environ["WORK"])
     built, source, root = folder / "hot.so", folder / "hot.cc", Path(torch.__file__).parent
     if not built.exists():
         source.write_text(HOT)
-        places = ["-I", f"{root}/include", "-I", f"{CUDA_HOME or '/usr/local/cuda'}/include", "-L", f"{root}/lib"]
+        places = ["-I", f"{root}/include", "-I", str(_compile.cuda_headers(torch)), "-L", f"{root}/lib"]
         command = ["g++", "-std=c++20", "-O2", "-shared", "-fPIC", str(source), *places, "-lc10", "-lc10_cuda", "-o", str(built)]
         subprocess.run(command, check=True, timeout=200)
     return {"ok": True}
@@ -290,7 +290,7 @@ def hot(mode, size="1000000"):
                 make(bytes_, **kwargs)
             best.append((time.perf_counter() - start) / (count // 5) * 1e9)
         done = {"torch.empty": min(best)}
-        library = ctypes.CDLL(str(Path(os.environ["OUT"]) / "hot.so"))
+        library = ctypes.CDLL(str(Path(os.environ["WORK"]) / "hot.so"))
         for name in ("hot_torch", "hot_ours"):
             getattr(library, name).restype = ctypes.c_double
         for threads in (1, 4):
@@ -389,7 +389,7 @@ def trainer():
     config = transformers.GPT2Config(n_layer=4, n_embd=256, n_head=4, vocab_size=1000)
     rows = [{"input_ids": (ids := torch.randint(1000, (64 + 16 * (i % 13),)).tolist()), "labels": ids} for i in range(64)]
     arguments = transformers.TrainingArguments(
-        str(Path(os.environ["OUT"]) / "trainer"), per_device_train_batch_size=1, max_steps=50, report_to=[], save_strategy="no"
+        str(Path(os.environ["WORK"]) / "trainer"), per_device_train_batch_size=1, max_steps=50, report_to=[], save_strategy="no"
     )
     model = transformers.GPT2LMHeadModel(config)
     result = transformers.Trainer(model=model, args=arguments, train_dataset=rows).train()

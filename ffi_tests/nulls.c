@@ -212,6 +212,9 @@ static void copies(void) {
 }
 
 static void bindings(void) {
+    uint64_t permanent = 0;
+    NUL(gvmm_binding_permanent, binding, NULL, 0, &permanent);
+    NUL(gvmm_binding_permanent, out_address, n, 0, NULL);
     uint64_t sizes[1] = {1};
     gvmm_slot slot = {.size_bytes = 4096};
     gvmm_binding *binding = NULL;

@@ -1281,6 +1281,12 @@ gvmm_status gvmm_shadow_copy(gvmm_device *device,
 /** Flag of a slot: its buffer is memory that this library cannot map. */
 #define GVMM_SLOT_FOREIGN 2
 
+/**
+ * Flag of a slot: it gets an address that is made with the binding and never moves (`gvmm_binding_permanent`), in memory
+ * beside the budget of shadows; each step copies to and from it. For buffers that a collective is told of once.
+ */
+#define GVMM_SLOT_PERMANENT 4
+
 /** Memory space of a slot: the device's memory. */
 #define GVMM_MEMORY_SPACE_DEVICE 0
 
@@ -1632,8 +1638,8 @@ typedef struct gvmm_binding_info {
  * allowed; `out_binding`, the handle.
  * Statuses: INVALID_SIZE (a slot of no bytes), INVALID_ARGUMENT (a direction, flag, memory space, access
  * mode, plan mode or number of watched steps), MISALIGNED (an alignment is no power of two, or a shadow address
- * does not have it), OUT_OF_RANGE and OVERLAP (shadow addresses), NO_DEVICE (in the access list), UNKNOWN_VERSION; the last-error detail
- * names the slot.
+ * does not have it, or a permanent one is to have more than a granule's), OUT_OF_RANGE and OVERLAP (shadow addresses), OUT_OF_DEVICE_MEMORY and
+ * OUT_OF_ADDRESS_SPACE (permanent addresses), NO_DEVICE (in the access list), UNKNOWN_VERSION; the last-error detail names the slot.
  * Threads: thread-safe.
  */
 gvmm_status gvmm_binding_create(gvmm_device *device,
@@ -1863,6 +1869,21 @@ gvmm_status gvmm_binding_record_copies(gvmm_binding *binding,
  */
 gvmm_status gvmm_binding_use_graph(gvmm_binding *binding,
                                    void *graph);
+
+/* ---- Permanent addresses of slots. ---- */
+
+/**
+ * Gives the permanent address of a slot with GVMM_SLOT_PERMANENT, to tell a communicator of it before the first step.
+ *
+ * State: changes none. The address is the slot's in every generation, and is freed with the binding, once the last step
+ * that used it has passed.
+ * Parameters: `binding`; `slot`, the slot's index; `out_address`, its address.
+ * Statuses: OUT_OF_RANGE (no such slot), WRONG_STATE (a slot without one), BUSY.
+ * Threads: externally synchronized; a second thread in the same binding gets BUSY.
+ */
+gvmm_status gvmm_binding_permanent(gvmm_binding *binding,
+                                   size_t slot,
+                                   uint64_t *out_address);
 
 /* ---- Segments: long ranges of addresses that grow and shrink by chunks. ---- */
 
@@ -2925,6 +2946,7 @@ typedef struct gvmm_api {
     gvmm_status (*pool_reset_peaks)(gvmm_pool *pool);
     gvmm_status (*pool_snapshot)(gvmm_pool *pool, char *out_json, size_t capacity,
         size_t *out_needed);
+    gvmm_status (*binding_permanent)(gvmm_binding *binding, size_t slot, uint64_t *out_address);
 } gvmm_api;
 
 /**

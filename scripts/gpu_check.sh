@@ -34,6 +34,7 @@ if [ "${1:-}" = --pack ]; then
     cp "${CARGO_TARGET_DIR:-target}/release/libgvmm.so" "$folder/libgvmm.so.0"
     cc -std=c11 -O2 -Iinclude c_examples/cuda_graph.c "$folder/libgvmm.so.0" -ldl -Wl,-rpath,'$ORIGIN' \
         -o "$folder/cuda_graph"
+    c++ -std=c++17 -O2 -Iinclude c_examples/xla_step.cc "$folder/libgvmm.so.0" -ldl -Wl,-rpath,'$ORIGIN' -o "$folder/xla_step"
     strip --strip-debug "$folder"/*
     ls -l "$folder"
     exit 0
@@ -116,7 +117,7 @@ for program in "$folder"/*; do
         lib*) ;;
         test_cuda_faults|test_hip_on_cuda)
             run "$name" "$program" --nocapture --test-threads 1 on_the_gpu ;;
-        bench_*|cuda_graph) run "$name" "$program" ;;
+        bench_*|cuda_graph|xla_step) run "$name" "$program" ;;
         gvmm) run info "$program" info
               run info_json "$program" info --json
               # Access for all other GPUs too; the whole table is in the log, and what --costs reads beside it.

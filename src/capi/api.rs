@@ -182,6 +182,7 @@ table! {
     pool_stats::gvmm_pool_stream_stats,
     pool_stats::gvmm_pool_reset_peaks,
     pool_snapshot::gvmm_pool_snapshot,
+    permanent::gvmm_binding_permanent,
 }
 
 #[cfg(test)]

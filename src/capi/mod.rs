@@ -26,6 +26,7 @@ mod handle;
 pub mod last_error;
 pub mod log;
 pub mod options;
+pub mod permanent;
 pub mod plan;
 pub mod pool;
 pub mod pool_capture;

@@ -383,6 +383,8 @@ def peers(which):
 
 def trainer():
     """A Trainer of the transformers library, on a GPT-2 of its own making."""
+    # One GPU: with more, the Trainer would spread the model over all of them.
+    os.environ["CUDA_VISIBLE_DEVICES"] = "0"
     import transformers
 
     use("enable")

@@ -205,6 +205,18 @@ fn preloaded_twice_the_second_stays_out() {
 }
 
 #[test]
+fn both_libraries_leave_each_other_alone() {
+    for order in [[Vendor::Cuda, Vendor::Hip], [Vendor::Hip, Vendor::Cuda]] {
+        let both = order.map(|vendor| library(vendor).display().to_string()).join(":");
+        for vendor in BOTH {
+            let seen = Scene::with(vendor, "buffers", "on").set("LD_PRELOAD", &both).run();
+            assert_eq!((seen.calls(vendor, "MemSetAccess"), seen.log.as_str()), (12, ""), "{order:?}");
+            seen.clean();
+        }
+    }
+}
+
+#[test]
 fn loaded_too_late_it_says_so_and_stays_out() {
     for vendor in BOTH {
         let bare = Scene::bare(vendor, "buffers").run();

@@ -19,7 +19,7 @@ RECORDING := $(TARGET)/$(TRACE).csv
 DENY_VERSION := 0.20.2
 TOOLS := $(abspath $(TARGET))/tools
 
-.PHONY: all demo examples pool_pair recording library wheel test lint oracle deny miri bless bench clean
+.PHONY: all preload demo examples pool_pair recording library wheel test lint oracle deny miri bless bench clean
 
 all: library
 
@@ -31,6 +31,10 @@ library:
 # The Python package with the library in it; needs nothing but Python.
 wheel: library
 	GVMM_WHEEL_LIBRARY=$(abspath $(LIBDIR))/libgvmm.so python3 python/backend.py $(TARGET)/wheel
+
+# What is preloaded in front of a driver (docs/preload.md).
+preload:
+	$(CARGO) build --package gvmm-preload-cuda --package gvmm-preload-hip --profile $(PROFILE)
 
 demo: $(LIBDIR)/step_loop $(RECORDING)
 	$(LIBDIR)/step_loop $(RECORDING)

@@ -404,6 +404,7 @@ static void torch(void) {
     CHECK(p != NULL);
     HOOK(gvmm_torch_alloc, stream, GVMM_ERROR_INVALID_STREAM, 8, 0, NULL);
     HOOK(gvmm_torch_free, address, GVMM_ERROR_NO_DEVICE, NULL, 8, 0, s);
+    HOOK(gvmm_torch_delete, address, GVMM_ERROR_NO_DEVICE, NULL);
     HOOK(gvmm_torch_record_stream, address, GVMM_ERROR_NO_DEVICE, NULL, s);
     HOOK(gvmm_torch_record_stream, stream, GVMM_ERROR_INVALID_STREAM, p, NULL);
     HOOK(gvmm_torch_base_alloc, address, GVMM_ERROR_INVALID_ARGUMENT, NULL, NULL);

@@ -2670,6 +2670,17 @@ void gvmm_torch_free(void *address,
                      void *stream);
 
 /**
+ * Gives a block back by its address alone (PyTorch's `raw_delete`), after the last use on its own stream. Else as
+ * `gvmm_torch_free`.
+ *
+ * State: as after `gvmm_torch_free` with the block's own stream.
+ * Parameters: `address`, or NULL.
+ * Returns: nothing.
+ * Threads: thread-safe.
+ */
+void gvmm_torch_delete(void *address);
+
+/**
  * PyTorch's first word to its current allocator. Nothing is made yet: pools come with the first allocation.
  *
  * State: changes none.

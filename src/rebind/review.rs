@@ -1,7 +1,8 @@
 //! Looks at a step's buffers: what changed, and can the layout in force serve them?
 
 use super::buffers::{Buffer, Buffers};
-use super::engine::{Engine, Scratch, refused};
+use super::engine::{Engine, Scratch, Suspect, refused};
+use super::ids::is_one;
 use super::layout::Layout;
 use super::relayout::check_address;
 use super::slot::{Action, Slot};
@@ -44,8 +45,8 @@ impl Engine {
                 continue;
             }
             review.changed += u64::from(!same);
-            review.new_ids |= buffer.id != served.id || buffer.has_block != served.has_block;
-            suspects.push(i as u32);
+            review.new_ids |= !is_one(&buffer, served);
+            suspects.push(Suspect { slot: i as u32, buffer });
         }
         review
     }
@@ -59,8 +60,8 @@ impl Engine {
         self.scratch.patched.clear();
         let Self { device, slots, layout, scratch, unsure, .. } = self;
         let mut fits = layout.is_some();
-        for &suspect in &scratch.suspects {
-            let (i, buffer) = (suspect as usize, buffers.get(suspect as usize));
+        for (at, &Suspect { slot: suspect, buffer }) in scratch.suspects.iter().enumerate() {
+            let i = suspect as usize;
             let Some(layout) = layout.as_ref().filter(|_| fits) else {
                 check_buffer(device, slots[i].bytes, buffers, i, &buffer)?;
                 continue;
@@ -83,7 +84,7 @@ impl Engine {
                 Action::COPY => {
                     check_buffer(device, place.bytes, buffers, i, &buffer)?;
                     needs_address(&buffer, i)?;
-                    scratch.copied.push(suspect);
+                    scratch.copied.push(at as u32);
                 }
                 Action::PATCH => {
                     check_buffer(device, place.bytes, buffers, i, &buffer)?;

@@ -105,7 +105,7 @@ impl Engine {
 
     /// Makes the layout in force serve the buffers.
     fn start(&mut self, stream: Stream, buffers: &impl Buffers, review: Review) -> Result<StepReport> {
-        let begun = self.point(buffers).and_then(|()| self.carry_out(stream));
+        let begun = self.point().and_then(|()| self.carry_out(stream));
         if begun.is_err() {
             self.point_back();
         }
@@ -115,15 +115,16 @@ impl Engine {
     }
 
     /// Points the copies of suspects at their buffers, and looks at what they would write. What is baked stays where it is.
-    fn point(&mut self, buffers: &impl Buffers) -> Result<()> {
-        let copied = self.scratch.copied.iter().map(|i| *i as usize);
-        self.layout.as_mut().map_or(Ok(()), |layout| layout.point_copies(copied, |i| buffers.get(i)))
+    fn point(&mut self) -> Result<()> {
+        let copied = self.scratch.copied().map(|suspect| (suspect.slot as usize, suspect.buffer));
+        self.layout.as_mut().map_or(Ok(()), |layout| layout.point_copies(copied))
     }
 
     /// Points them at the buffers that are served.
     fn point_back(&mut self) {
         let Some(layout) = &mut self.layout else { return };
-        self.scratch.copied.iter().map(|i| *i as usize).for_each(|i| layout.point(i, &self.served[i]));
+        let copied = self.scratch.copied().map(|suspect| suspect.slot as usize);
+        copied.for_each(|i| layout.point(i, &self.served[i]));
     }
 
     /// Waits, remaps, copies in. Copying comes last, since it alone cannot be taken back.
@@ -196,8 +197,8 @@ impl Engine {
         for (i, block) in self.scratch.moved.drain(..) {
             layout.held[i as usize] = Some(block);
         }
-        for &i in &self.scratch.suspects {
-            self.served[i as usize] = buffers.get(i as usize);
+        for suspect in &self.scratch.suspects {
+            self.served[suspect.slot as usize] = suspect.buffer;
         }
         layout.accept_copies();
         if review.new_ids {
@@ -217,7 +218,8 @@ impl Engine {
         }
         patched.sort_unstable();
         patched.dedup();
-        patched.into_iter().for_each(|i| planner.patch(i, layout.places[i as usize].address));
+        patched.iter().for_each(|&i| planner.patch(i, layout.places[i as usize].address));
+        planner.listed(patched);
     }
 
     /// Maps what a failed start remapped as it was; gives the failure to report.

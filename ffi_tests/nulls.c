@@ -76,6 +76,9 @@ static void devices(void) {
     NUL(gvmm_device_attach, out_device, &native, NULL);
     OK(gvmm_device_close(other));
     NUL(gvmm_device_close, device, NULL);
+    NUL(gvmm_device_peer_query, device, NULL, 0, &w);
+    NUL(gvmm_device_peer_query, out_reaches, d, 0, NULL);
+    NUL(gvmm_device_peer_enable, device, NULL, 0, GVMM_ACCESS_READ);
     gvmm_device_info info = {.struct_size = sizeof info};
     NUL(gvmm_device_query, device, NULL, &info);
     NUL(gvmm_device_query, out_info, d, NULL);
@@ -200,6 +203,9 @@ static void allocations(void) {
     gvmm_allocation_info allocation_info = {.struct_size = sizeof allocation_info};
     NUL(gvmm_allocation_query, allocation, NULL, &allocation_info);
     NUL(gvmm_allocation_query, out_info, a, NULL);
+    gvmm_access access = {0, 3};
+    NUL(gvmm_allocation_set_access, allocation, NULL, &access, 1, sizeof access);
+    NUL(gvmm_allocation_set_access, access, a, NULL, 1, sizeof access);
     NUL(gvmm_allocation_destroy, allocation, NULL);
 }
 

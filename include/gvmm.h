@@ -1885,6 +1885,49 @@ gvmm_status gvmm_binding_permanent(gvmm_binding *binding,
                                    size_t slot,
                                    uint64_t *out_address);
 
+/* ---- Peers: other devices that may use a device's memory. ---- */
+
+/**
+ * Says whether another device can be given access to this device's memory. The other direction is a question of its
+ * own: ask it of the other device.
+ *
+ * State: changes none.
+ * Parameters: `device`; `peer`, the other device's number; `out_reaches`, 1 or 0.
+ * Statuses: NO_DEVICE (no such number).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_device_peer_query(gvmm_device *device,
+                                   uint32_t peer,
+                                   uint32_t *out_reaches);
+
+/**
+ * Gives another device access to this device's allocations, segments and pools, those that live and those to come, but
+ * for those whose access was or is given as a list. This direction only: for the other, call it for the other device.
+ *
+ * State: after success the peer may do what `mode` says; after a failure all is as before.
+ * Parameters: `device`; `peer`, the other device's number; `mode`, `GVMM_ACCESS_...`, NONE to take it away.
+ * Statuses: NO_DEVICE (no such number), INVALID_ARGUMENT (`mode`, or the device itself), UNSUPPORTED (the peer cannot
+ * reach this device's memory, or it has no virtual memory), and those of the driver.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_device_peer_enable(gvmm_device *device,
+                                    uint32_t peer,
+                                    uint32_t mode);
+
+/**
+ * Sets who may use an allocation's memory. `gvmm_device_peer_enable` changes nothing about it from then on.
+ *
+ * State: after success the access is as listed; after a failure as before.
+ * Parameters: `allocation`; `access`, `count` elements `stride_bytes` apart; 0: the device itself, read and write.
+ * Statuses: INVALID_ARGUMENT (a mode), NO_DEVICE (in the list), UNSUPPORTED (a device that cannot reach this one's
+ * memory, or plain device memory), UNKNOWN_VERSION (`stride_bytes`), and those of the driver.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_allocation_set_access(gvmm_allocation *allocation,
+                                       const gvmm_access *access,
+                                       size_t count,
+                                       size_t stride_bytes);
+
 /* ---- Segments: long ranges of addresses that grow and shrink by chunks. ---- */
 
 /** How to make a segment; all zero but `struct_size` is the default. */
@@ -2000,7 +2043,8 @@ gvmm_status gvmm_segment_live_runs(gvmm_segment *segment,
                                    size_t *out_needed);
 
 /**
- * Sets who may use a segment's memory, also what lives already.
+ * Sets who may use a segment's memory, also what lives already. `gvmm_device_peer_enable` changes nothing about it
+ * from then on.
  *
  * State: after success the access is as listed, now and for all memory to come.
  * Parameters: `segment`; `access`, `count` elements `stride_bytes` apart; 0: the device itself, read and write.
@@ -2224,6 +2268,7 @@ gvmm_status gvmm_pool_set_fraction(gvmm_pool *pool,
 
 /**
  * Sets who may use a pool's memory, also what lives already: for peers, list them and the device itself.
+ * `gvmm_device_peer_enable` changes nothing about it from then on.
  *
  * State: after success the access is as listed, now and for all memory to come; after a failure as before.
  * Parameters: `pool`; `access`, `count` elements `stride_bytes` apart; 0: the device itself, read and write.
@@ -2958,6 +3003,10 @@ typedef struct gvmm_api {
     gvmm_status (*pool_snapshot)(gvmm_pool *pool, char *out_json, size_t capacity,
         size_t *out_needed);
     gvmm_status (*binding_permanent)(gvmm_binding *binding, size_t slot, uint64_t *out_address);
+    gvmm_status (*device_peer_query)(gvmm_device *device, uint32_t peer, uint32_t *out_reaches);
+    gvmm_status (*device_peer_enable)(gvmm_device *device, uint32_t peer, uint32_t mode);
+    gvmm_status (*allocation_set_access)(gvmm_allocation *allocation, const gvmm_access *access,
+        size_t count, size_t stride_bytes);
 } gvmm_api;
 
 /**

@@ -24,15 +24,20 @@ if [ "${1:-}" = --pack ]; then
     done
     cc -std=gnu11 -shared -fPIC -O1 -pthread -DPTX='"src/driver/cuda/copy_old.ptx"' ffi_tests/fakes/hip_on_cuda.c -ldl \
         -o "$folder/libhip_on_cuda.so"
-    bench=$(cargo bench --no-run --bench cuda_copy 2>&1 | built | tail -1)
+    for name in cuda_copy begin_end; do
+        bench=$(cargo bench --no-run --bench "$name" 2>&1 | built | tail -1)
+        cp "$bench" "$folder/bench_$name"
+    done
     cargo build --release --package gvmm-cli 2>&1 | tail -1
     cp "${CARGO_TARGET_DIR:-target}/release/gvmm" "$folder/gvmm"
     cargo build --release --package gvmm 2>&1 | tail -1
     cp "${CARGO_TARGET_DIR:-target}/release/libgvmm.so" "$folder/libgvmm.so.0"
     cc -std=c11 -O2 -Iinclude c_examples/cuda_graph.c "$folder/libgvmm.so.0" -ldl -Wl,-rpath,'$ORIGIN' \
         -o "$folder/cuda_graph"
+    cc -std=gnu11 -O2 -Iinclude benches/pool_pair.c "$folder/libgvmm.so.0" -pthread -Wl,-rpath,'$ORIGIN' \
+        -o "$folder/pool_pair"
+    cc -std=gnu11 -O2 -Iinclude ffi_tests/peers.c "$folder/libgvmm.so.0" -ldl -Wl,-rpath,'$ORIGIN' -o "$folder/peers"
     c++ -std=c++17 -O2 -Iinclude c_examples/xla_step.cc "$folder/libgvmm.so.0" -ldl -Wl,-rpath,'$ORIGIN' -o "$folder/xla_step"
-    cp "$bench" "$folder/bench_cuda_copy"
     strip --strip-debug "$folder"/*
     ls -l "$folder"
     exit 0
@@ -72,6 +77,7 @@ steps() {
         $option "${how#plan:}" "$@"
     local log="$logs/$name.log" row="| $recording $* | $how"
     for key in map unmap set_access copy_launches copied_slots patches mismatches host_us_median driver_us_median gpu_us_median \
+               host_us_median_cold driver_us_median_cold gpu_us_median_cold \
                predicted_host_us predicted_gpu_us graph_host_us_median graph_gpu_us_median; do
         row+=" | $(value "$key" "$log" | tail -1 | awk '{ printf "%.1f", $1 }')"
     done
@@ -114,6 +120,9 @@ for program in "$folder"/*; do
         lib*) ;;
         test_cuda_faults|test_hip_on_cuda)
             run "$name" "$program" --nocapture --test-threads 1 on_the_gpu ;;
+        pool_pair) for driver in host cuda; do run "pool_pair_$driver" "$program" $driver 4; done ;;
+        peers) # Both directions, two GPUs; says so where there is one.
+            GVMM_TEST_PEERS=cuda run peers "$program" ;;
         bench_*|cuda_graph|xla_step) run "$name" "$program" ;;
         gvmm) run info "$program" info
               run info_json "$program" info --json
@@ -165,8 +174,8 @@ fi
 printf '%s\n' "${rows[@]}"
 if [ ${#step_rows[@]} -gt 0 ]; then
     echo
-    echo "| recording | threshold or plan | map | unmap | set access | copies | slots copied | patched | wrong | begin to end: host µs | of that in driver calls | GPU µs | predicted: host µs | GPU µs | the graph alone: host µs | GPU µs |"
-    echo "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+    echo "| recording | threshold or plan | map | unmap | set access | copies | slots copied | patched | wrong | begin to end: host µs | of that in driver calls | GPU µs | data checked between: host µs | in driver calls | GPU µs | predicted: host µs | GPU µs | the graph alone: host µs | GPU µs |"
+    echo "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
     printf '%s\n' "${step_rows[@]}"
 fi
 if [ ${#replay_rows[@]} -gt 0 ]; then

@@ -58,6 +58,7 @@ programs! {
     pending "pending.c",
     retire "retire.c",
     segment "segment.c",
+    peers "peers.c",
     pool "pool.c",
     pool_faults "pool_faults.c",
     pool_capture "pool_capture.c",

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// The files of `src/capi`, each a section of the header, in order: a type comes before its uses.
-const FILES: [&str; 31] = [
+const FILES: [&str; 32] = [
     "version",
     "status",
     "types",
@@ -26,6 +26,7 @@ const FILES: [&str; 31] = [
     "step",
     "record",
     "permanent",
+    "peer",
     "segment",
     "pool",
     "pool_limits",

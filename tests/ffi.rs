@@ -64,6 +64,7 @@ programs! {
     pool_capture "pool_capture.c",
     cplusplus "cplusplus.cc",
     torch_hooks "torch_hooks.cc",
+    xpu_hooks "xpu_hooks.cc",
     tables "tables.c",
     options "options.c",
     timelines "timelines.c",

@@ -13,6 +13,7 @@ mod blocks;
 mod budget;
 mod copy;
 mod costs;
+pub mod h200;
 mod huge;
 mod memory;
 mod offsets;

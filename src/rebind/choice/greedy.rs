@@ -87,7 +87,7 @@ impl<'a> Search<'a> {
         let patching = Patching::new(problem);
         let alone = problem.slots.iter().map(|slot| problem.patch_alone(slot)).collect();
         let share = (0..totals.len()).map(|i| match &patching {
-            Some(patching) if totals.may_patch(i) => patching.share(i),
+            Some(patching) if totals.may_patch(i) => patching.share(i) + totals.get(i).patch,
             _ => NEVER,
         });
         let share = share.collect();

@@ -236,7 +236,8 @@ impl<'a> Work<'a> {
     }
 }
 
-/// What patching would save each slot: what it costs by the cheapest action that is not patching.
+/// What patching would save each slot, its commands aside: what it costs by the cheapest action that is not patching.
 pub(super) fn savings(totals: &Totals, best: impl Fn(usize) -> u64) -> Vec<u64> {
-    (0..totals.len()).map(|i| if totals.may_patch(i) { best(i) } else { 0 }).collect()
+    let saved = |i: usize| best(i).saturating_sub(totals.get(i).patch);
+    (0..totals.len()).map(|i| if totals.may_patch(i) { saved(i) } else { 0 }).collect()
 }

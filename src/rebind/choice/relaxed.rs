@@ -17,6 +17,8 @@ pub(super) struct Total {
     pub(super) bake: u64,
     pub(super) map: u64,
     pub(super) copy: u64,
+    /// Without its commands.
+    pub(super) patch: u64,
     pub(super) moves: Moves,
     pub(super) ways: Ways,
     pub(super) may_patch: bool,
@@ -30,6 +32,7 @@ impl Totals {
             bake: problem.own(slot, Action::BAKE),
             map: problem.own(slot, Action::MAP),
             copy: problem.own(slot, Action::COPY),
+            patch: problem.own(slot, Action::PATCH),
             moves: slot.moves,
             ways: slot.ways,
             may_patch: slot.allowed.has(Action::PATCH) && !Problem::is_settled(slot),
@@ -110,7 +113,8 @@ pub(super) fn price(problem: &Problem, totals: &Totals, patching: Option<&Patchi
     // By columns and ways; in each, by whether maps (1), copies (2) and the least share of a patch (4) are counted.
     let mut sums = vec![[0u128; 8]; 256 * 4];
     for (i, total) in totals.iter().enumerate().filter(|(_, total)| !total.settled) {
-        let share = patching.filter(|_| total.may_patch).map_or(NEVER, |patching| patching.share(i));
+        let share =
+            patching.filter(|_| total.may_patch).map_or(NEVER, |patching| patching.share(i) + total.patch);
         let sum = &mut sums[total.moves.0 as usize * 4 + total.ways.0 as usize];
         for (pattern, sum) in sum.iter_mut().enumerate() {
             let with = |bit: usize, cost: u64| if pattern & bit != 0 { cost } else { NEVER };
@@ -167,10 +171,10 @@ pub(super) fn solve(problem: &Problem) -> Solution {
 fn decide(totals: &Totals, patching: &Patching, case: Case) -> (u128, Vec<bool>) {
     let best = |i: usize| totals.get(i).best(case).0;
     let patched = patching.choose(&savings(totals, best));
-    let others =
-        totals.iter().zip(&patched).enumerate().filter(|(_, (total, patched))| !total.settled && !**patched);
-    let others: u128 = others.map(|(i, _)| u128::from(best(i))).sum();
-    (others + patching.paid(&patched), patched)
+    let open = totals.iter().zip(&patched).enumerate().filter(|(_, (total, _))| !total.settled);
+    let own = open.map(|(i, (total, &patched))| if patched { total.patch } else { best(i) });
+    let own: u128 = own.map(u128::from).sum();
+    (own + patching.paid(&patched), patched)
 }
 
 /// What all slots cost at least, the charges of remaps and copies aside: found once for any set of copies, with every

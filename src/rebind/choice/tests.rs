@@ -10,7 +10,7 @@ struct Made {
     allowed: u8,
     ways: u8,
     shadow: u64,
-    costs: [u64; 3],
+    costs: [u64; 4],
     commands: Vec<u32>,
 }
 
@@ -21,7 +21,7 @@ fn made(columns: u32, commands: u32) -> impl Strategy<Value = Made> {
         1 => Just(0b0100u8),
         1 => Just(0b0001u8),
     ];
-    let costs = [Just(10_000u64).boxed(), (0u64..60).boxed(), (0u64..60).boxed()];
+    let costs = [Just(10_000u64).boxed(), (0u64..60).boxed(), (0u64..60).boxed(), (0u64..30).boxed()];
     (0..1u8 << columns, allowed, 1u8..4, 0u64..20, costs, prop::collection::vec(0..commands, 1..3)).prop_map(
         |(moves, allowed, ways, shadow, costs, mut commands)| {
             commands.sort_unstable();
@@ -48,7 +48,7 @@ fn problem(slots: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value
         for made in slots {
             let start = problem.commands.len() as u32;
             problem.commands.extend(&made.commands);
-            let [bake, map, copy] = made.costs;
+            let [bake, map, copy, patch] = made.costs;
             problem.slots.push(Candidate {
                 moves: Moves(made.moves),
                 allowed: Allowed(made.allowed),
@@ -57,6 +57,7 @@ fn problem(slots: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value
                 bake,
                 map,
                 copy,
+                patch,
                 commands: (start, problem.commands.len() as u32),
             });
         }
@@ -87,6 +88,7 @@ fn cost(problem: &Problem, actions: &[Action]) -> u128 {
         commands.sort_unstable();
         commands.dedup();
         step += problem.patch * commands.len() as u64;
+        step += by(Action::PATCH).map(|slot| slot.patch).sum::<u64>();
         step += if by(Action::PATCH).next().is_some() { problem.any_patch } else { 0 };
         let copied = || (0..actions.len()).filter(|&i| actions[i] == Action::COPY).map(|i| &problem.slots[i]);
         step += copied().map(|slot| slot.copy).sum::<u64>();
@@ -224,6 +226,7 @@ fn fourteen_slots_are_exact_and_fifteen_are_not() {
         bake: 1_000_000,
         map: 100 + n * n % 17,
         copy: 1 + n % 2,
+        patch: 0,
         commands: (0, 0),
     };
     let problem = |slots: u64| Problem {

@@ -80,13 +80,13 @@ fn recordings(c: &mut Criterion) {
         let run = || recording.run_each(&world.pool, &world.streams, |_| {}).expect("memory");
         (0..3).for_each(|_| run());
         let before = world.pool.stats();
-        group.throughput(Throughput::Elements(2 * before.allocations / 3));
+        group.throughput(Throughput::Elements(2 * before.allocations() / 3));
         group.bench_function(name, |b| b.iter(run));
         let (after, times) = (world.pool.stats(), each(&recording, &world));
         let part = |thousandths: usize| times[(times.len() - 1) * thousandths / 1000];
         println!(
             "{name}: {} allocations, {:?}; an operation: p50 {} ns, p99 {} ns, p999 {} ns",
-            after.allocations - before.allocations,
+            after.allocations() - before.allocations(),
             after.calls.minus(before.calls),
             part(500),
             part(990),

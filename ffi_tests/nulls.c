@@ -9,6 +9,8 @@ static gvmm_block *b;
 static gvmm_reservation *r;
 static gvmm_allocation *a;
 static gvmm_binding *n;
+static gvmm_segment *e;
+static gvmm_pool *p;
 static memory m;
 static gvmm_buffer buffer;
 static uint64_t u, v;
@@ -40,6 +42,8 @@ static void setup(void) {
     gvmm_slot slot = {.size_bytes = 4096};
     OK(gvmm_binding_create(d, NULL, &slot, 1, sizeof slot, &n));
     buffer = buffer_of(m, 4096);
+    OK(gvmm_segment_create(d, NULL, &e, &u));
+    OK(gvmm_pool_create(d, NULL, &p));
 }
 
 static void messages(void) {
@@ -81,6 +85,25 @@ static void devices(void) {
     NUL(gvmm_device_find, out_block, d, m.address, NULL, &u);
     NUL(gvmm_device_find, out_offset_bytes, d, m.address, &found, NULL);
     NUL(gvmm_device_fail_calls, device, NULL, 0, 1, 1, GVMM_ERROR_INTERNAL);
+}
+
+static void tables_and_options(void) {
+    const gvmm_api *api = NULL;
+    NUL(gvmm_get_api, out_api, GVMM_VERSION_NUMBER, sizeof *api, NULL);
+    NUL(gvmm_configure, options, NULL);
+}
+
+static void timelines(void) {
+    gvmm_timeline *timeline = NULL;
+    const uint64_t *value = NULL;
+    NUL(gvmm_timeline_create, device, NULL, &timeline, &value);
+    NUL(gvmm_timeline_create, out_timeline, d, NULL, &value);
+    NUL(gvmm_timeline_create, out_value, d, &timeline, NULL);
+    OK(gvmm_timeline_create(d, &timeline, &value));
+    NUL(gvmm_timeline_write, timeline, NULL, s, 1);
+    MAY(gvmm_timeline_write, stream, GVMM_ERROR_INVALID_STREAM, timeline, NULL, 1);
+    NUL(gvmm_timeline_destroy, timeline, NULL);
+    OK(gvmm_timeline_destroy(timeline));
 }
 
 static void streams_and_graphs(void) {
@@ -243,6 +266,109 @@ static void bindings(void) {
     NUL(gvmm_binding_destroy, binding, NULL);
 }
 
+static void segments(void) {
+    gvmm_segment *segment = NULL;
+    gvmm_segment_desc desc = {.struct_size = sizeof desc, .access_count = 1, .access_stride_bytes = 8};
+    gvmm_access access = {0, 3};
+    void *streams[1] = {s};
+    size_t count = 0;
+    gvmm_chunk_run run;
+    NUL(gvmm_segment_create, device, NULL, NULL, &segment, &u);
+    MAY(gvmm_segment_create, desc, GVMM_STATUS_SUCCESS, d, NULL, &segment, &u);
+    OK(gvmm_segment_destroy(segment));
+    NUL(gvmm_segment_create, desc->access, d, &desc, &segment, &u);
+    NUL(gvmm_segment_create, out_segment, d, NULL, NULL, &u);
+    NUL(gvmm_segment_create, out_address, d, NULL, &segment, NULL);
+    gvmm_segment_info info = {.struct_size = sizeof info};
+    NUL(gvmm_segment_query, segment, NULL, &info);
+    NUL(gvmm_segment_query, out_info, e, NULL);
+    OK(gvmm_segment_query(e, &info));
+    NUL(gvmm_segment_map, segment, NULL, info.address, 1, &u, &v);
+    MAY(gvmm_segment_map, out_address, GVMM_STATUS_SUCCESS, e, info.address, 1, NULL, &v);
+    MAY(gvmm_segment_map, out_size_bytes, GVMM_STATUS_SUCCESS, e, info.address, 1, &u, NULL);
+    NUL(gvmm_segment_unmap, segment, NULL, info.address, info.size_bytes, streams, 1, &u);
+    NUL(gvmm_segment_unmap, streams, e, info.address, info.size_bytes, NULL, 1, &u);
+    NUL(gvmm_segment_unmap, out_bytes, e, info.address, info.size_bytes, streams, 1, NULL);
+    OK(gvmm_segment_unmap(e, info.address, info.size_bytes, streams, 1, &u));
+    NUL(gvmm_segment_live_runs, segment, NULL, &run, 1, sizeof run, &count);
+    NUL(gvmm_segment_live_runs, out_runs, e, NULL, 1, sizeof run, &count);
+    NUL(gvmm_segment_live_runs, out_needed, e, &run, 1, sizeof run, NULL);
+    NUL(gvmm_segment_set_access, segment, NULL, &access, 1, sizeof access);
+    NUL(gvmm_segment_set_access, access, e, NULL, 1, sizeof access);
+    NUL(gvmm_segment_destroy, segment, NULL);
+    OK(gvmm_segment_destroy(e));
+}
+
+static uint32_t filter(void *stream, void *user_data) { return stream == s && user_data == NULL; }
+static void press(uint64_t size, void *user_data) { (void)size, (void)user_data; }
+
+static void pools(void) {
+    gvmm_pool *pool = NULL;
+    gvmm_pool_desc desc = {.struct_size = sizeof desc, .access_count = 1, .access_stride_bytes = 8};
+    gvmm_access access = {0, 3};
+    size_t count = 0;
+    uint64_t block = 0;
+    NUL(gvmm_pool_create, device, NULL, NULL, &pool);
+    NUL(gvmm_pool_create, desc->access, d, &desc, &pool);
+    NUL(gvmm_pool_create, out_pool, d, NULL, NULL);
+    MAY(gvmm_pool_create, desc, GVMM_STATUS_SUCCESS, d, NULL, &pool);
+    OK(gvmm_pool_destroy(pool));
+    NUL(gvmm_pool_alloc, pool, NULL, 1, s, &block);
+    NUL(gvmm_pool_alloc, out_address, p, 1, s, NULL);
+    MAY(gvmm_pool_alloc, stream, GVMM_ERROR_INVALID_STREAM, p, 1, NULL, &block);
+    OK(gvmm_pool_alloc(p, 1, s, &block));
+    NUL(gvmm_pool_record_stream, pool, NULL, block, s);
+    MAY(gvmm_pool_record_stream, stream, GVMM_ERROR_INVALID_STREAM, p, block, NULL);
+    gvmm_pool_block place = {.struct_size = sizeof place};
+    NUL(gvmm_pool_find, pool, NULL, block, &place);
+    NUL(gvmm_pool_find, out_block, p, block, NULL);
+    NUL(gvmm_pool_free, pool, NULL, block);
+    NUL(gvmm_pool_free_on, pool, NULL, block, s);
+    MAY(gvmm_pool_free_on, stream, GVMM_ERROR_INVALID_STREAM, p, block, NULL);
+    NUL(gvmm_pool_forget_stream, pool, NULL, s);
+    MAY(gvmm_pool_forget_stream, stream, GVMM_ERROR_INVALID_STREAM, p, NULL);
+    NUL(gvmm_pool_pin, pool, NULL, block, 1);
+    NUL(gvmm_pool_unpin, pool, NULL, block, 1);
+    OK(gvmm_pool_free(p, block));
+    NUL(gvmm_pool_trim, pool, NULL, &u);
+    NUL(gvmm_pool_trim, out_bytes, p, NULL);
+    NUL(gvmm_pool_set_limit, pool, NULL, 1 << 20);
+    NUL(gvmm_pool_set_fraction, pool, NULL, 0.5);
+    NUL(gvmm_pool_set_access, pool, NULL, &access, 1, sizeof access);
+    NUL(gvmm_pool_set_access, access, p, NULL, 1, sizeof access);
+    NUL(gvmm_pool_on_pressure, pool, NULL, press, NULL);
+    NUL(gvmm_pool_on_pressure, function, p, NULL, NULL);
+    MAY(gvmm_pool_on_pressure, user_data, GVMM_STATUS_SUCCESS, p, press, NULL);
+    NUL(gvmm_pool_capture_begin, pool, NULL, 1, 2, filter, NULL);
+    MAY(gvmm_pool_capture_begin, filter, GVMM_STATUS_SUCCESS, p, 1, 2, NULL, NULL);
+    NUL(gvmm_pool_capture_end, pool, NULL, 1, 2);
+    OK(gvmm_pool_capture_end(p, 1, 2));
+    MAY(gvmm_pool_capture_begin, user_data, GVMM_STATUS_SUCCESS, p, 1, 2, filter, NULL);
+    OK(gvmm_pool_alloc(p, 1, s, &block)); /* the filter sees NULL */
+    OK(gvmm_pool_find(p, block, &place));
+    CHECK(place.id_high == 1 && place.id_low == 2);
+    OK(gvmm_pool_free(p, block));
+    OK(gvmm_pool_capture_end(p, 1, 2));
+    NUL(gvmm_pool_capture_release, pool, NULL, 1, 2);
+    OK(gvmm_pool_capture_release(p, 1, 2));
+    OK(gvmm_pool_capture_release(p, 1, 2));
+    gvmm_pool_stats stats = {.struct_size = sizeof stats};
+    NUL(gvmm_pool_query, pool, NULL, &stats);
+    NUL(gvmm_pool_query, out_stats, p, NULL);
+    gvmm_pool_stream one;
+    NUL(gvmm_pool_stream_stats, pool, NULL, &one, 1, sizeof one, &count);
+    NUL(gvmm_pool_stream_stats, out_streams, p, NULL, 1, sizeof one, &count);
+    NUL(gvmm_pool_stream_stats, out_needed, p, &one, 1, sizeof one, NULL);
+    NUL(gvmm_pool_reset_peaks, pool, NULL);
+    char text[8];
+    NUL(gvmm_pool_snapshot, pool, NULL, text, sizeof text, &count);
+    NUL(gvmm_pool_snapshot, out_json, p, NULL, 1, &count);
+    MAY(gvmm_pool_snapshot, out_json, GVMM_STATUS_SUCCESS, p, NULL, 0, &count);
+    NUL(gvmm_pool_snapshot, out_needed, p, text, sizeof text, NULL);
+    NUL(gvmm_pool_destroy, pool, NULL);
+    OK(gvmm_pool_destroy(p));
+}
+
 static void teardown(void) {
     OK(gvmm_binding_destroy(n));
     OK(gvmm_stream_synchronize(s));
@@ -256,14 +382,18 @@ static void teardown(void) {
 
 int main(void) {
     setup();
+    tables_and_options();
     messages();
     devices();
     streams_and_graphs();
+    timelines();
     blocks();
     reservations();
     allocations();
     copies();
     bindings();
+    segments();
+    pools();
     teardown();
     return 0;
 }

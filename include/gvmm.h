@@ -53,9 +53,13 @@
  * THREADS. Each comment says one of: thread-safe (any threads, any time); externally synchronized (not
  * two threads in the same object at once); this thread (it concerns the calling thread only).
  *
+ * LOADING. A program may link the library, or load it while it runs and take all functions from the table
+ * that gvmm_get_api gives. gvmm.hpp makes C++17 classes of either.
+ *
  * ENVIRONMENT. GVMM_DRIVER names the driver of GVMM_DRIVER_AUTO (auto, cuda, hip, level_zero, host),
  * GVMM_LOG what is logged to standard error (error, warn, info, debug, trace). They and the others, which
- * the README lists, are read once; a wrong value gives a warning in the log, and the default.
+ * the README lists, are read once; a wrong value gives a warning in the log, and the default. gvmm_configure
+ * sets the same for a program that cannot set its environment.
  *
  * FORK AND EXIT. After fork, a child of a process that used this library gets GVMM_ERROR_FORKED from
  * every function that answers a status. The library stays loaded once loaded, dlclose or not. A process
@@ -248,11 +252,20 @@ typedef struct gvmm_device gvmm_device;
 /** What a capture kept: work that runs at each launch. */
 typedef struct gvmm_graph gvmm_graph;
 
+/** A caching allocator of one device. */
+typedef struct gvmm_pool gvmm_pool;
+
 /** A range of device addresses that stays until it is destroyed. */
 typedef struct gvmm_reservation gvmm_reservation;
 
+/** A long range of addresses that grows and shrinks by chunks. */
+typedef struct gvmm_segment gvmm_segment;
+
 /** A stream of ours, for callers who have none. It is passed as the `void *stream` of any function. */
 typedef struct gvmm_stream gvmm_stream;
+
+/** A number in host memory that streams write, for the caller to look at. */
+typedef struct gvmm_timeline gvmm_timeline;
 
 /* ---- The last error of a thread. ---- */
 
@@ -271,7 +284,7 @@ typedef struct gvmm_stream gvmm_stream;
 /** Operation: reserving a range. */
 #define GVMM_OPERATION_RESERVE 3
 
-/** Operation: freeing a range. */
+/** Operation: freeing a range, or a pool's block. */
 #define GVMM_OPERATION_FREE 4
 
 /** Operation: creating a block. */
@@ -289,10 +302,10 @@ typedef struct gvmm_stream gvmm_stream;
 /** Operation: setting access. */
 #define GVMM_OPERATION_SET_ACCESS 9
 
-/** Operation: allocating plain memory. */
+/** Operation: allocating. */
 #define GVMM_OPERATION_ALLOCATE 10
 
-/** Operation: giving plain memory back. */
+/** Operation: giving plain memory back to the driver. */
 #define GVMM_OPERATION_DEALLOCATE 11
 
 /** Operation: copying. */
@@ -813,6 +826,45 @@ gvmm_status gvmm_stream_wrap_queue(gvmm_device *device,
                                    uint64_t native_queue,
                                    uint32_t queue_group,
                                    gvmm_stream **out_stream);
+
+/* ---- Timelines: numbers that streams write, for the caller to look at. ---- */
+
+/**
+ * Makes a timeline: a number in host memory that streams write, so that the caller sees without a call how far they
+ * are. Memory that a stream may still use can be freed once a number written behind its last use has come.
+ *
+ * State: after success the number is 0 and lives until `gvmm_timeline_destroy`.
+ * Parameters: `device`; `out_timeline`, the handle; `out_value`, where the number stands, aligned and written whole:
+ * read it atomically, with acquire order.
+ * Statuses: UNSUPPORTED (streams of this driver write no numbers: Level Zero's), OUT_OF_HOST_MEMORY.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_timeline_create(gvmm_device *device,
+                                 gvmm_timeline **out_timeline,
+                                 const uint64_t **out_value);
+
+/**
+ * Enqueues a write: once the stream has run all that was enqueued before, the timeline's number becomes `value`.
+ *
+ * State: changes none but the stream's queue. Let the numbers rise, and write those of one timeline on one stream: the
+ * last to arrive stands.
+ * Parameters: `timeline`; `stream`, a `gvmm_stream` or the vendor's own; `value`, at most 2^63 - 1.
+ * Statuses: INVALID_STREAM, STREAM_CAPTURING, those of the driver.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_timeline_write(gvmm_timeline *timeline,
+                                void *stream,
+                                uint64_t value);
+
+/**
+ * Gives up a timeline. Its number must not be looked at any more.
+ *
+ * State: before, the streams have written what was enqueued; after success the handle is invalid.
+ * Parameters: `timeline`.
+ * Statuses: IN_USE (a write is pending; nothing has changed).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_timeline_destroy(gvmm_timeline *timeline);
 
 /* ---- Blocks: physical memory. ---- */
 
@@ -1812,6 +1864,610 @@ gvmm_status gvmm_binding_record_copies(gvmm_binding *binding,
 gvmm_status gvmm_binding_use_graph(gvmm_binding *binding,
                                    void *graph);
 
+/* ---- Segments: long ranges of addresses that grow and shrink by chunks. ---- */
+
+/** How to make a segment; all zero but `struct_size` is the default. */
+typedef struct gvmm_segment_desc {
+    /** `sizeof(gvmm_segment_desc)`. */
+    size_t struct_size;
+    /** Bytes of addresses, rounded up to chunks; 0: nine eighths of the device's memory. */
+    uint64_t size_bytes;
+    /** Bytes of a chunk, a multiple of the granularity; 0: what a pool takes for requests of more than 1 MiB. */
+    uint64_t chunk_bytes;
+    /** Who may use the memory; may be NULL if the count is 0. */
+    const gvmm_access *access;
+    /** Number of elements; 0: the device itself, read and write. */
+    size_t access_count;
+    /** Distance of two elements in bytes. */
+    size_t access_stride_bytes;
+} gvmm_segment_desc;
+
+/** What a segment is. */
+typedef struct gvmm_segment_info {
+    /** `sizeof(gvmm_segment_info)`. */
+    size_t struct_size;
+    /** Its first address. */
+    uint64_t address;
+    /** Bytes of its addresses. */
+    uint64_t size_bytes;
+    /** Bytes of a chunk. */
+    uint64_t chunk_bytes;
+    /** Places for chunks. */
+    uint64_t chunk_count;
+    /** Places that have one. */
+    uint64_t live_chunks;
+} gvmm_segment_info;
+
+/** A run of neighbouring live chunks. */
+typedef struct gvmm_chunk_run {
+    /** The number of its first chunk; chunk `i` starts `i` times `chunk_bytes` behind the segment's first address. */
+    uint64_t first_chunk;
+    /** How many chunks it has. */
+    uint64_t chunk_count;
+} gvmm_chunk_run;
+
+/**
+ * Makes a segment: addresses without memory.
+ *
+ * State: after success the segment lives until `gvmm_segment_destroy`.
+ * Parameters: `device`; `desc`, or NULL for the default; `out_segment`, the handle; `out_address`, its first address.
+ * Statuses: INVALID_SIZE (a chunk that is no multiple of the granularity, or 2^32 chunks and more), INVALID_ARGUMENT
+ * (an access mode), NO_DEVICE (in the access list), UNKNOWN_VERSION, OUT_OF_ADDRESS_SPACE, UNSUPPORTED (no virtual
+ * memory).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_segment_create(gvmm_device *device,
+                                const gvmm_segment_desc *desc,
+                                gvmm_segment **out_segment,
+                                uint64_t *out_address);
+
+/**
+ * Says what a segment is.
+ *
+ * State: changes none.
+ * Parameters: `segment`; `out_info`, whose `struct_size` is set.
+ * Statuses: UNKNOWN_VERSION.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_segment_query(gvmm_segment *segment, gvmm_segment_info *out_info);
+
+/**
+ * Gives memory to every chunk that a range touches and that has none.
+ *
+ * State: after success the range, rounded outwards to chunks, is accessible; after a failure all is as before.
+ * Parameters: `segment`; `address` and `size_bytes`, a range of its; the end of the segment is a valid end;
+ * `out_address` and `out_size_bytes`, the range rounded outwards, or NULL.
+ * Statuses: OUT_OF_RANGE, OUT_OF_DEVICE_MEMORY, OUT_OF_FILE_DESCRIPTORS, MAP_LIMIT, and those of the driver.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_segment_map(gvmm_segment *segment,
+                             uint64_t address,
+                             uint64_t size_bytes,
+                             uint64_t *out_address,
+                             uint64_t *out_size_bytes);
+
+/**
+ * Takes memory from every chunk that a range covers whole, once streams have passed what is enqueued on them now.
+ *
+ * State: after success these chunks have none for the caller; after a failure all is as before.
+ * Parameters: `segment`; `address` and `size_bytes`, a range of its, rounded inwards to chunks; `streams`,
+ * `stream_count` streams that may still use it, each a `gvmm_stream` or the vendor's own; 0: nothing does, and the
+ * memory goes at once; `out_bytes`, how many bytes of chunks went.
+ * Statuses: OUT_OF_RANGE, INVALID_STREAM, STREAM_CAPTURING, and those of the driver.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_segment_unmap(gvmm_segment *segment,
+                               uint64_t address,
+                               uint64_t size_bytes,
+                               void *const *streams,
+                               size_t stream_count,
+                               uint64_t *out_bytes);
+
+/**
+ * Lists the runs of neighbouring live chunks, by address.
+ *
+ * State: changes none.
+ * Parameters: `segment`; `out_runs`, room for `count` elements `stride_bytes` apart, filled as far as that goes; may be
+ * NULL if the count is 0; `out_needed`, how many runs there are.
+ * Statuses: UNKNOWN_VERSION (`stride_bytes`).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_segment_live_runs(gvmm_segment *segment,
+                                   gvmm_chunk_run *out_runs,
+                                   size_t count,
+                                   size_t stride_bytes,
+                                   size_t *out_needed);
+
+/**
+ * Sets who may use a segment's memory, also what lives already.
+ *
+ * State: after success the access is as listed, now and for all memory to come.
+ * Parameters: `segment`; `access`, `count` elements `stride_bytes` apart; 0: the device itself, read and write.
+ * Statuses: INVALID_ARGUMENT (a mode), NO_DEVICE (in the list), UNSUPPORTED (a device that cannot reach this one's
+ * memory), UNKNOWN_VERSION (`stride_bytes`), and those of the driver.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_segment_set_access(gvmm_segment *segment,
+                                    const gvmm_access *access,
+                                    size_t count,
+                                    size_t stride_bytes);
+
+/**
+ * Gives a segment's addresses back.
+ *
+ * State: before, no chunk is live; after success the handle is invalid, and the addresses are free once what was
+ * unmapped there has gone.
+ * Parameters: `segment`.
+ * Statuses: IN_USE (a chunk is live; nothing has changed).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_segment_destroy(gvmm_segment *segment);
+
+/* ---- Pools: caching allocators. ---- */
+
+/** Limit of a pool: all that there is. */
+#define GVMM_POOL_NO_LIMIT UINT64_MAX
+
+/** How to make a pool; all zero but `struct_size` is the default. */
+typedef struct gvmm_pool_desc {
+    /** `sizeof(gvmm_pool_desc)`. */
+    size_t struct_size;
+    /**
+     * Bytes of a chunk for requests of up to 1 MiB, a multiple of the granularity and at least 1 MiB; 0:
+     * `GVMM_POOL_SMALL_CHUNK`, else by the driver.
+     */
+    uint64_t small_chunk_bytes;
+    /** The same for larger requests; 0: `GVMM_POOL_CHUNK`, else by the driver. */
+    uint64_t large_chunk_bytes;
+    /**
+     * The most that the pool may hold of the device's memory, in bytes, or GVMM_POOL_NO_LIMIT; 0:
+     * `GVMM_POOL_LIMIT`, else no limit.
+     */
+    uint64_t limit_bytes;
+    /** Bytes of addresses that all segments together may take; 0: 64 TiB. */
+    uint64_t address_limit_bytes;
+    /** Bytes of one segment's addresses; 0: nine eighths of the device's memory. */
+    uint64_t segment_bytes;
+    /** Who may use the memory; may be NULL if the count is 0. */
+    const gvmm_access *access;
+    /** Number of elements; 0: the device itself, read and write. */
+    size_t access_count;
+    /** Distance of two elements in bytes. */
+    size_t access_stride_bytes;
+    /** How many events to keep for snapshots, for each stream; 0: none. */
+    uint32_t history;
+    /** 0. */
+    uint32_t reserved;
+} gvmm_pool_desc;
+
+/** A block that the program holds. */
+typedef struct gvmm_pool_block {
+    /** `sizeof(gvmm_pool_block)`. */
+    size_t struct_size;
+    /** Where it starts. */
+    uint64_t address;
+    /** Its size in bytes, rounded up to 512. */
+    uint64_t size_bytes;
+    /** The stream that it was allocated for. */
+    void *stream;
+    /** The id of the private pool that it is of, first half; 0 and 0 for none. */
+    uint64_t id_high;
+    /** The id's second half. */
+    uint64_t id_low;
+} gvmm_pool_block;
+
+/**
+ * Makes a pool, without memory: that comes with the first allocations.
+ *
+ * State: after success the pool lives until `gvmm_pool_destroy`.
+ * Parameters: `device`; `desc`, or NULL for the default; `out_pool`, the handle.
+ * Statuses: INVALID_SIZE (a chunk or a segment that does not fit the device), INVALID_ARGUMENT (an access mode),
+ * NO_DEVICE (in the access list), UNKNOWN_VERSION.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_create(gvmm_device *device,
+                             const gvmm_pool_desc *desc,
+                             gvmm_pool **out_pool);
+
+/**
+ * Gives a pool's memory back once the streams that used it have passed what is enqueued on them now. Never waits.
+ *
+ * State: before, every block has been freed and every private pool released; after success the handle is invalid.
+ * A handle that was given for a pool of somebody else's only ends itself.
+ * Parameters: `pool`.
+ * Statuses: IN_USE (a block is in use, or a private pool has a user; nothing has changed).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_destroy(gvmm_pool *pool);
+
+/**
+ * Allocates memory for work on a stream, aligned to 512 bytes. What an earlier block of that stream left is used
+ * again at once, since a stream runs in order. May call the pressure functions, and may wait for streams, though
+ * never while one is captured.
+ *
+ * State: after success the block is the caller's until `gvmm_pool_free`.
+ * Parameters: `pool`; `size_bytes`, above 0; `stream`, a `gvmm_stream` or the vendor's own; `out_address`, where the
+ * block starts.
+ * Statuses: INVALID_SIZE (0, or 2 TiB and more), INVALID_STREAM, OUT_OF_DEVICE_MEMORY (the message says how much was
+ * asked, free and lent, and who holds what), OUT_OF_ADDRESS_SPACE (more than a segment has in a row, or too many
+ * streams), OUT_OF_FILE_DESCRIPTORS, MAP_LIMIT, and those of the driver. Nothing has changed then, and it may be tried
+ * again.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_alloc(gvmm_pool *pool,
+                            uint64_t size_bytes,
+                            void *stream,
+                            uint64_t *out_address);
+
+/**
+ * Frees a block. Work that is enqueued on its own stream, and on streams that `gvmm_pool_record_stream` named for
+ * it, may still use it. Never waits.
+ *
+ * State: after success the block is the pool's.
+ * Parameters: `pool`; `address`, what `gvmm_pool_alloc` gave.
+ * Statuses: INVALID_ARGUMENT (no block in use starts there: never allocated, freed already, or another pool's).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_free(gvmm_pool *pool,
+                           uint64_t address);
+
+/**
+ * Frees a block that work on `stream` was the last to use, whatever stream it was allocated for.
+ *
+ * State: after success the block is the pool's; its own stream uses it again once `stream` has passed what is
+ * enqueued there now.
+ * Parameters: `pool`; `address`, what `gvmm_pool_alloc` gave; `stream`, a `gvmm_stream` or the vendor's own.
+ * Statuses: INVALID_ARGUMENT (no block in use starts there), INVALID_STREAM.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_free_on(gvmm_pool *pool,
+                              uint64_t address,
+                              void *stream);
+
+/**
+ * Says that a stream uses a block, too: once the block is freed it is used again only after that stream has passed
+ * what is enqueued there then.
+ *
+ * State: after success the stream is noted, once, until the block is freed.
+ * Parameters: `pool`; `address`, any in a block in use; `stream`, a `gvmm_stream` or the vendor's own.
+ * Statuses: INVALID_ARGUMENT (no block in use holds it), INVALID_STREAM.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_record_stream(gvmm_pool *pool,
+                                    uint64_t address,
+                                    void *stream);
+
+/**
+ * Says that a stream is about to be destroyed. Call it for each pool that allocated for the stream: a later stream
+ * may have the same number, and work of this one may still run.
+ *
+ * State: after success what the stream has enqueued is remembered, its free memory goes to whoever needs it, and
+ * its blocks in use stay until they are freed.
+ * Parameters: `pool`; `stream`, a `gvmm_stream` or the vendor's own.
+ * Statuses: INVALID_STREAM, STREAM_CAPTURING; the stream is still known then.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_forget_stream(gvmm_pool *pool,
+                                    void *stream);
+
+/**
+ * Finds the block in use that holds an address.
+ *
+ * State: changes none.
+ * Parameters: `pool`; `address`, any; `out_block`, whose `struct_size` is set.
+ * Statuses: INVALID_ARGUMENT (no block in use holds it), UNKNOWN_VERSION.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_find(gvmm_pool *pool, uint64_t address, gvmm_pool_block *out_block);
+
+/* ---- Limits of pools. ---- */
+
+/** A function that a pool calls when an allocation of `size_bytes` cannot be satisfied. */
+typedef void (*gvmm_pressure_function)(uint64_t size_bytes, void *user_data);
+
+/**
+ * Gives chunks in which nothing is in use back to the device. Waits for the streams that used them.
+ *
+ * State: after success nothing is cached but in chunks that blocks in use share, that are pinned, or that private
+ * pools with users have.
+ * Parameters: `pool`; `out_bytes`, how many bytes were given back.
+ * Statuses: STREAM_CAPTURING (nothing is given back meanwhile).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_trim(gvmm_pool *pool,
+                           uint64_t *out_bytes);
+
+/**
+ * Sets the most that a pool may hold of the device's memory. What it holds beyond is given back where nothing uses
+ * it, as by `gvmm_pool_trim`.
+ *
+ * State: after success the limit holds for what is allocated from here on.
+ * Parameters: `pool`; `limit_bytes`, above 0, or GVMM_POOL_NO_LIMIT.
+ * Statuses: INVALID_SIZE (0), IN_USE (blocks in use take more; nothing has changed), STREAM_CAPTURING.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_set_limit(gvmm_pool *pool,
+                                uint64_t limit_bytes);
+
+/**
+ * Sets the limit as a fraction of the device's memory.
+ *
+ * State: as `gvmm_pool_set_limit`.
+ * Parameters: `pool`; `fraction`, above 0 and at most 1.
+ * Statuses: INVALID_ARGUMENT (another number), INVALID_SIZE (less than a byte), IN_USE (blocks in use take more;
+ * nothing has changed), UNSUPPORTED (the device's memory is unknown), STREAM_CAPTURING.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_set_fraction(gvmm_pool *pool,
+                                   double fraction);
+
+/**
+ * Sets who may use a pool's memory, also what lives already: for peers, list them and the device itself.
+ *
+ * State: after success the access is as listed, now and for all memory to come; after a failure as before.
+ * Parameters: `pool`; `access`, `count` elements `stride_bytes` apart; 0: the device itself, read and write.
+ * Statuses: INVALID_ARGUMENT (a mode), NO_DEVICE (in the list), UNSUPPORTED (a device that cannot reach this one's
+ * memory), UNKNOWN_VERSION (`stride_bytes`), and those of the driver.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_set_access(gvmm_pool *pool,
+                                 const gvmm_access *access,
+                                 size_t count,
+                                 size_t stride_bytes);
+
+/**
+ * Keeps chunks where they are: for memory that was registered elsewhere by its address.
+ *
+ * State: after success the chunks that the bytes touch are neither moved nor given back until they are unpinned as
+ * often.
+ * Parameters: `pool`; `address` and `size_bytes`, the bytes.
+ * Statuses: INVALID_ARGUMENT (the address is not the pool's), OUT_OF_RANGE.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_pin(gvmm_pool *pool,
+                          uint64_t address,
+                          uint64_t size_bytes);
+
+/**
+ * Undoes one `gvmm_pool_pin` of the same bytes.
+ *
+ * State: before, they are pinned.
+ * Parameters: `pool`; `address` and `size_bytes`, the bytes.
+ * Statuses: INVALID_ARGUMENT (the address is not the pool's), OUT_OF_RANGE, WRONG_STATE (not pinned).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_unpin(gvmm_pool *pool,
+                            uint64_t address,
+                            uint64_t size_bytes);
+
+/**
+ * Adds a function to be called when an allocation cannot be satisfied, before it is tried a last time.
+ *
+ * State: after success the function is called, in the order of adding, until the pool is destroyed and calls under
+ * way have ended.
+ * Parameters: `pool`; `function`, called on the thread that allocates, with no lock held; it may free, and call
+ * anything of this library but allocate from this pool or destroy it, and must not unwind; `user_data`, handed to
+ * it, may be NULL.
+ * Statuses: none of its own.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_on_pressure(gvmm_pool *pool,
+                                  gvmm_pressure_function function,
+                                  void *user_data);
+
+/* ---- Private pools, for graphs. ---- */
+
+/** A function that says whether allocations for a stream go to the private pool: not 0 for yes. */
+typedef uint32_t (*gvmm_filter_function)(void *stream, void *user_data);
+
+/**
+ * Begins to allocate to a private pool, which is made where it does not exist: what a captured graph uses must not
+ * move, and its free blocks must not be given to others, as each replay writes into them.
+ *
+ * State: before, nothing is being allocated to this private pool. After success allocations for streams that
+ * `filter` takes go there, it has one user more, and until `gvmm_pool_capture_end` nothing of the whole pool is
+ * unmapped, lent or waited for.
+ * Parameters: `pool`; `id_high` and `id_low`, the private pool's id, not 0 and 0; `filter`, or NULL to take every
+ * stream; it is called on the threads that allocate, with no lock held, must not allocate and must not unwind;
+ * `user_data`, handed to it, may be NULL. Both must last until `gvmm_pool_capture_end` has returned and calls under
+ * way have ended.
+ * Statuses: INVALID_ARGUMENT (the id 0 and 0), WRONG_STATE (it is being allocated to already).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_capture_begin(gvmm_pool *pool,
+                                    uint64_t id_high,
+                                    uint64_t id_low,
+                                    gvmm_filter_function filter,
+                                    void *user_data);
+
+/**
+ * Ends what `gvmm_pool_capture_begin` began. The private pool stays for its users.
+ *
+ * State: after success allocations go where they went before.
+ * Parameters: `pool`; `id_high` and `id_low`, the private pool's id.
+ * Statuses: WRONG_STATE (nothing was begun for it).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_capture_end(gvmm_pool *pool, uint64_t id_high, uint64_t id_low);
+
+/**
+ * Says that a private pool has one user (a graph) less; each `gvmm_pool_capture_begin` made one.
+ *
+ * State: after the last user its free memory is lent and given back like all other; its blocks in use stay until
+ * they are freed.
+ * Parameters: `pool`; `id_high` and `id_low`, the private pool's id.
+ * Statuses: INVALID_ARGUMENT (no such private pool, or it was released), WRONG_STATE (the last user of one that is
+ * being allocated to).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_capture_release(gvmm_pool *pool,
+                                      uint64_t id_high,
+                                      uint64_t id_low);
+
+/* ---- Figures of pools. ---- */
+
+/** A figure. */
+typedef struct gvmm_figure {
+    /** Now. */
+    uint64_t current;
+    /** The most since the pool was made, or since `gvmm_pool_reset_peaks`. */
+    uint64_t peak;
+    /** All that was ever added; what was taken away is this less `current`. */
+    uint64_t total;
+} gvmm_figure;
+
+/** Memory in its states. Fixed: later versions do not append to it. */
+typedef struct gvmm_pool_bytes {
+    /** Bytes in blocks that the program holds, each rounded up to 512. */
+    gvmm_figure allocated_bytes;
+    /** What the program asked for in them. */
+    gvmm_figure requested_bytes;
+    /** Allocated, or freed while another stream still uses it. */
+    gvmm_figure active_bytes;
+    /** Device memory held, used or not. */
+    gvmm_figure reserved_bytes;
+    /** Blocks that the program holds; `total` counts the allocations, and less `current` the frees. */
+    gvmm_figure blocks;
+    /** The same with blocks that were freed while another stream still uses them. */
+    gvmm_figure active_blocks;
+    /** Chunks mapped; `total` counts those that moved here, too. */
+    gvmm_figure chunks;
+} gvmm_pool_bytes;
+
+/**
+ * What a pool has. With several streams, peaks of what they hold together, reserved and addresses apart, may be up
+ * to 1 MiB and a 64th of each stream's share too low; those of `small` and `large` are the highest of one stream, or
+ * what is now.
+ */
+typedef struct gvmm_pool_stats {
+    /** `sizeof(gvmm_pool_stats)`. */
+    size_t struct_size;
+    /** All of it. */
+    gvmm_pool_bytes all;
+    /** Of it, what serves requests of up to 1 MiB. */
+    gvmm_pool_bytes small;
+    /** Of it, what serves larger ones. */
+    gvmm_pool_bytes large;
+    /** Bytes of addresses reserved. */
+    gvmm_figure address_space;
+    /** Bytes of chunks that lie ready and belong to no stream; part of `all.reserved_bytes`. */
+    uint64_t spare_bytes;
+    /** The most that the pool may reserve, or GVMM_POOL_NO_LIMIT. */
+    uint64_t limit_bytes;
+    /** Chunks that moved to where they were needed. */
+    uint64_t lent_chunks;
+    /** Times that a stream was made to wait for another so that memory could be used again. */
+    uint64_t stream_waits;
+    /** Times that the host waited for streams. */
+    uint64_t host_waits;
+    /** Times that the host waited for a whole device: 0, it never does. */
+    uint64_t device_syncs;
+    /** Trims that were made to satisfy an allocation. */
+    uint64_t forced_trims;
+    /** Allocations that failed for lack of memory. */
+    uint64_t out_of_memory;
+    /** Driver calls made for allocations, frees and trims: ranges reserved. */
+    uint64_t reserve_calls;
+    /** Ranges freed. */
+    uint64_t free_calls;
+    /** Blocks created. */
+    uint64_t create_calls;
+    /** Blocks released. */
+    uint64_t release_calls;
+    /** Blocks mapped. */
+    uint64_t map_calls;
+    /** Mappings unmapped; those that follow later, once streams have passed, `gvmm_device_counters` counts. */
+    uint64_t unmap_calls;
+    /** Set-access calls. */
+    uint64_t set_access_calls;
+    /** Writes of a timeline enqueued on a stream. */
+    uint64_t timeline_writes;
+    /** Their time in nanoseconds, waits not included. */
+    uint64_t driver_ns;
+} gvmm_pool_stats;
+
+/** What one stream has, of the pool or of a private pool. An element of an array. */
+typedef struct gvmm_pool_stream {
+    /** The stream; NULL, too, once it was forgotten (see `has_ended`). */
+    void *stream;
+    /** The private pool's id, first half; 0 and 0 for none. */
+    uint64_t id_high;
+    /** The id's second half. */
+    uint64_t id_low;
+    /** 1 once the stream was forgotten or destroyed. */
+    uint32_t has_ended;
+    /** 0. */
+    uint32_t reserved;
+    /** Bytes of addresses reserved. */
+    uint64_t address_space_bytes;
+    /** Chunks that moved away from it. */
+    uint64_t lent_chunks;
+    /** Chunks that moved to it. */
+    uint64_t borrowed_chunks;
+    /** All of it. */
+    gvmm_pool_bytes all;
+    /** Of it, what serves requests of up to 1 MiB. */
+    gvmm_pool_bytes small;
+    /** Of it, what serves larger ones. */
+    gvmm_pool_bytes large;
+} gvmm_pool_stream;
+
+/**
+ * Says what a pool has.
+ *
+ * State: changes none.
+ * Parameters: `pool`; `out_stats`, whose `struct_size` is set.
+ * Statuses: UNKNOWN_VERSION.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_query(gvmm_pool *pool, gvmm_pool_stats *out_stats);
+
+/**
+ * Says what each stream of a pool has.
+ *
+ * State: changes none.
+ * Parameters: `pool`; `out_streams`, room for `count` elements `stride_bytes` apart, filled as far as that goes; may
+ * be NULL if the count is 0; `out_needed`, how many there are.
+ * Statuses: UNKNOWN_VERSION (`stride_bytes`).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_stream_stats(gvmm_pool *pool,
+                                   gvmm_pool_stream *out_streams,
+                                   size_t count,
+                                   size_t stride_bytes,
+                                   size_t *out_needed);
+
+/**
+ * Starts all peaks of a pool again from what is now.
+ *
+ * State: after success each `peak` is its `current`.
+ * Parameters: `pool`.
+ * Statuses: none of its own.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_reset_peaks(gvmm_pool *pool);
+
+/* ---- Snapshots of pools. ---- */
+
+/**
+ * Copies out a picture of a pool as JSON: `{"device": 0, "segments": [...], "events": [...]}`. A segment, a run of live
+ * chunks, has `address`, `size`, `stream` (a number; null once it was forgotten), `pool` (two numbers), `large`, and
+ * `blocks`, by address, each with `address`, `size`, `requested_size` and `state` (`active_allocated`,
+ * `active_pending_free` or `inactive`, as PyTorch's memory viewer has them). An event, oldest first, has `number`,
+ * `action` (`alloc`, `free_requested`, `free_completed`, `segment_map`, `segment_unmap` or `oom`), `address`, `size`,
+ * `stream` and `pool`; there are as many as the pool was made to keep.
+ *
+ * State: changes none.
+ * Parameters: `pool`; `out_json`, room for `capacity` bytes; a longer text is cut; it ends with a NUL unless `capacity`
+ * is 0, and then it may be NULL; `out_needed`, the bytes that the whole text needs now, with the NUL.
+ * Statuses: none of its own.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_pool_snapshot(gvmm_pool *pool,
+                               char *out_json,
+                               size_t capacity,
+                               size_t *out_needed);
+
 /* ---- The fault switch. ---- */
 
 /** Any call of the driver. */
@@ -1904,6 +2560,247 @@ gvmm_status gvmm_device_fail_calls(gvmm_device *device,
                                    uint64_t nth,
                                    uint64_t count,
                                    gvmm_status status);
+
+/* ---- Options of the process. ---- */
+
+/** A switch of `gvmm_options`: as its variable says. */
+#define GVMM_SWITCH_DEFAULT 0
+
+/** A switch of `gvmm_options`: on. */
+#define GVMM_SWITCH_ON 1
+
+/** A switch of `gvmm_options`: off. */
+#define GVMM_SWITCH_OFF 2
+
+/**
+ * What the environment says too; a field that is 0 or NULL leaves it to its variable, which the README explains.
+ * Texts have the form of the variable's.
+ */
+typedef struct gvmm_options {
+    /** `sizeof(gvmm_options)`. */
+    size_t struct_size;
+    /** What GVMM_DRIVER_AUTO is, a `GVMM_DRIVER_...` (`GVMM_DRIVER`). */
+    uint32_t driver;
+    /** How bindings that ask for nothing decide, a `GVMM_PLAN_...` (`GVMM_PLAN`). */
+    uint32_t plan;
+    /** What is logged to standard error, such as `warn` (`GVMM_LOG`). */
+    const char *log;
+    /** Path of the file with the device's costs (`GVMM_PROFILE`). */
+    const char *profile;
+    /** Threshold of bindings that ask for the default: bytes or `GVMM_THRESHOLD_...` (`XLA_VMM_TMP_COPY_THRESHOLD`). */
+    uint64_t threshold_bytes;
+    /** Shadows of all bindings of a device, in bytes (`GVMM_SHADOW_BUDGET`). */
+    uint64_t shadow_budget_bytes;
+    /** A pool's chunks, in bytes (`GVMM_POOL_CHUNK`). */
+    uint64_t pool_chunk_bytes;
+    /** A pool's chunks for small requests, in bytes (`GVMM_POOL_SMALL_CHUNK`). */
+    uint64_t pool_small_chunk_bytes;
+    /** The most that a pool reserves, in bytes (`GVMM_POOL_LIMIT`). */
+    uint64_t pool_limit_bytes;
+    /** Path of NVIDIA's driver library (`GVMM_CUDA_LIBRARY`). */
+    const char *cuda_library;
+    /** Path of AMD's HIP library (`GVMM_HIP_LIBRARY`). */
+    const char *hip_library;
+    /** Path of the Level Zero loader (`GVMM_ZE_LIBRARY`). */
+    const char *level_zero_library;
+    /** Care for driver faults, as `+name,-name` (`GVMM_QUIRKS`). */
+    const char *quirks;
+    /** How many devices the host driver has (`GVMM_HOST_DEVICES`). */
+    uint32_t host_devices;
+    /** Whether the host driver's blocks have huge pages, a `GVMM_SWITCH_...` (`GVMM_HOST_HUGEPAGES`). */
+    uint32_t host_huge_pages;
+    /** Memory of each host device, in bytes (`GVMM_HOST_MEMORY`). */
+    uint64_t host_memory_bytes;
+    /** How many mappings the host driver may hold (`GVMM_HOST_MAX_MAPS`). */
+    uint64_t host_max_maps;
+    /** Capabilities that the host driver shall lack, as `-aliasing` (`GVMM_HOST_CAPS`). */
+    const char *host_capabilities;
+    /** Simulated costs of the host driver, such as `h200` (`GVMM_HOST_COSTS`). */
+    const char *host_costs;
+} gvmm_options;
+
+/**
+ * Sets options of the process in the place of environment variables, for a program that is embedded where it cannot
+ * set those. Each that is set wins over its variable.
+ *
+ * State: before, no driver has been opened (by `gvmm_device_open`, `gvmm_device_attach` or `gvmm_device_count`) and no
+ * options were set; after success they hold for the life of the process. After a failure nothing is set.
+ * Parameters: `options`; texts are copied.
+ * Statuses: WRONG_STATE (too late, or a second time), INVALID_ARGUMENT (a value that its variable cannot have, as the
+ * log says, or no UTF-8), UNKNOWN_VERSION.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_configure(const gvmm_options *options);
+
+/* ---- All functions as one table. ---- */
+
+/**
+ * Every function of this header but `gvmm_get_api` itself, as a table for programs that load the library while they
+ * run, if it is there. It is one constant; functions are only ever appended. It begins with `struct_size`, its own size
+ * in bytes, and `version`, the library's as `gvmm_version_number` gives it; `reserved` is 0. A function is there if the
+ * table is long enough.
+ */
+typedef struct gvmm_api {
+    size_t struct_size;
+    uint32_t version;
+    uint32_t reserved;
+    uint32_t (*version_number)(void);
+    const char *(*version_string)(void);
+    const char *(*status_name)(gvmm_status status);
+    gvmm_status (*last_error_message)(char *out_message, size_t capacity, size_t *out_needed);
+    gvmm_status (*last_error_detail)(gvmm_error_detail *out_detail);
+    gvmm_status (*log_set_callback)(gvmm_log_callback callback, void *user_data,
+        uint32_t max_level);
+    gvmm_status (*device_count)(uint32_t driver, uint32_t *out_count);
+    gvmm_status (*device_open)(const gvmm_device_desc *desc, gvmm_device **out_device);
+    gvmm_status (*device_close)(gvmm_device *device);
+    gvmm_status (*device_query)(gvmm_device *device, gvmm_device_info *out_info);
+    gvmm_status (*device_memory)(gvmm_device *device, uint64_t *out_free_bytes,
+        uint64_t *out_total_bytes);
+    gvmm_status (*device_counters)(gvmm_device *device, gvmm_call_counts *out_counts);
+    gvmm_status (*device_collect)(gvmm_device *device, uint64_t *out_collected);
+    gvmm_status (*device_drain)(gvmm_device *device);
+    gvmm_status (*device_find)(gvmm_device *device, uint64_t address, gvmm_block **out_block,
+        uint64_t *out_offset_bytes);
+    gvmm_status (*stream_create)(gvmm_device *device, gvmm_stream **out_stream);
+    gvmm_status (*stream_destroy)(gvmm_stream *stream);
+    gvmm_status (*stream_synchronize)(gvmm_stream *stream);
+    gvmm_status (*stream_host_function)(gvmm_stream *stream, gvmm_host_function function,
+        void *user_data);
+    gvmm_status (*stream_capture_begin)(gvmm_stream *stream);
+    gvmm_status (*stream_capture_end)(gvmm_stream *stream, gvmm_graph **out_graph);
+    gvmm_status (*stream_is_capturing)(gvmm_device *device, void *stream, uint32_t *out_capturing);
+    gvmm_status (*stream_forget)(gvmm_device *device, void *stream);
+    gvmm_status (*graph_launch)(gvmm_graph *graph, gvmm_stream *stream);
+    gvmm_status (*graph_destroy)(gvmm_graph *graph);
+    gvmm_status (*device_attach)(const gvmm_attach_desc *desc, gvmm_device **out_device);
+    gvmm_status (*stream_wrap_queue)(gvmm_device *device, uint64_t native_queue,
+        uint32_t queue_group, gvmm_stream **out_stream);
+    gvmm_status (*block_create)(gvmm_device *device, uint64_t size_bytes, uint32_t flags,
+        gvmm_block **out_block);
+    gvmm_status (*block_adopt)(gvmm_device *device, uint64_t native_handle, uint64_t size_bytes,
+        uint32_t flags, gvmm_block **out_block);
+    gvmm_status (*block_query)(gvmm_block *block, gvmm_block_info *out_info);
+    gvmm_status (*block_destroy)(gvmm_block *block);
+    gvmm_status (*block_export)(gvmm_block *block, int *out_fd);
+    gvmm_status (*block_import)(gvmm_device *device, int fd, uint64_t size_bytes,
+        gvmm_block **out_block);
+    gvmm_status (*reserve)(gvmm_device *device, uint64_t size_bytes, const gvmm_reserve_desc *desc,
+        gvmm_reservation **out_reservation, uint64_t *out_address);
+    gvmm_status (*map)(gvmm_reservation *reservation, uint64_t offset_bytes, gvmm_block *block);
+    gvmm_status (*reservation_unmap)(gvmm_reservation *reservation, uint64_t offset_bytes,
+        uint64_t size_bytes);
+    gvmm_status (*reservation_set_access)(gvmm_reservation *reservation, uint64_t offset_bytes,
+        uint64_t size_bytes, const gvmm_access *access, size_t count, size_t stride_bytes);
+    gvmm_status (*reservation_query)(gvmm_reservation *reservation,
+        gvmm_reservation_info *out_info);
+    gvmm_status (*reservation_destroy)(gvmm_reservation *reservation);
+    gvmm_status (*remap)(gvmm_device *device, const gvmm_remap_entry *entries, size_t count,
+        size_t stride_bytes, void *const *streams, size_t stream_count,
+        gvmm_remap_report *out_report);
+    gvmm_status (*device_retire)(gvmm_device *device, const gvmm_remap_entry *entries,
+        size_t count, size_t stride_bytes, void *const *streams, size_t stream_count);
+    gvmm_status (*allocation_create)(gvmm_device *device, uint64_t size_bytes,
+        gvmm_allocation **out_allocation, uint64_t *out_address);
+    gvmm_status (*allocation_query)(gvmm_allocation *allocation, gvmm_allocation_info *out_info);
+    gvmm_status (*allocation_destroy)(gvmm_allocation *allocation);
+    gvmm_status (*shadow_copy)(gvmm_device *device, void *stream, const gvmm_copy_slice *slices,
+        size_t count, size_t stride_bytes, uint32_t *out_launches);
+    gvmm_status (*compute_threshold)(const uint64_t *size_bytes, size_t count,
+        uint64_t bandwidth_bytes_per_s, uint64_t free_bytes, uint64_t total_bytes,
+        uint64_t *out_threshold_bytes);
+    gvmm_status (*binding_patches)(gvmm_binding *binding, gvmm_patch *out_patches, size_t capacity,
+        size_t *out_count);
+    gvmm_status (*binding_plan_export)(gvmm_binding *binding, void *out_bytes, size_t capacity,
+        size_t *out_size_bytes);
+    gvmm_status (*binding_plan_import)(gvmm_binding *binding, const void *bytes, size_t size_bytes);
+    gvmm_status (*binding_plan_check)(gvmm_binding *binding, uint64_t digest);
+    gvmm_status (*binding_plan_query)(gvmm_binding *binding, gvmm_plan_info *out_info);
+    gvmm_status (*binding_explain)(gvmm_binding *binding, gvmm_explanation *out_explanations,
+        size_t count);
+    gvmm_status (*binding_replan)(gvmm_binding *binding);
+    gvmm_status (*binding_create)(gvmm_device *device, const gvmm_binding_desc *desc,
+        const gvmm_slot *slots, size_t count, size_t stride_bytes, gvmm_binding **out_binding);
+    gvmm_status (*binding_addresses)(gvmm_binding *binding, uint64_t *out_addresses, size_t count,
+        uint64_t *out_generation);
+    gvmm_status (*binding_actions)(gvmm_binding *binding, uint32_t *out_actions, size_t count);
+    gvmm_status (*binding_query)(gvmm_binding *binding, gvmm_binding_info *out_info);
+    gvmm_status (*binding_drop_idle)(gvmm_binding *binding, uint64_t *out_unmapped);
+    gvmm_status (*binding_destroy)(gvmm_binding *binding);
+    gvmm_status (*binding_begin)(gvmm_binding *binding, void *stream, const gvmm_buffer *buffers,
+        size_t count, size_t stride_bytes, uint64_t generation, gvmm_step_report *out_report);
+    gvmm_status (*binding_end)(gvmm_binding *binding, gvmm_step_report *out_report);
+    gvmm_status (*binding_abort)(gvmm_binding *binding);
+    gvmm_status (*binding_record_copies)(gvmm_binding *binding, void *stream, uint64_t generation,
+        uint32_t ways);
+    gvmm_status (*binding_use_graph)(gvmm_binding *binding, void *graph);
+    gvmm_status (*device_fail_calls)(gvmm_device *device, uint32_t call, uint64_t nth,
+        uint64_t count, gvmm_status status);
+    gvmm_status (*timeline_create)(gvmm_device *device, gvmm_timeline **out_timeline,
+        const uint64_t **out_value);
+    gvmm_status (*timeline_write)(gvmm_timeline *timeline, void *stream, uint64_t value);
+    gvmm_status (*timeline_destroy)(gvmm_timeline *timeline);
+    gvmm_status (*configure)(const gvmm_options *options);
+    gvmm_status (*segment_create)(gvmm_device *device, const gvmm_segment_desc *desc,
+        gvmm_segment **out_segment, uint64_t *out_address);
+    gvmm_status (*segment_query)(gvmm_segment *segment, gvmm_segment_info *out_info);
+    gvmm_status (*segment_map)(gvmm_segment *segment, uint64_t address, uint64_t size_bytes,
+        uint64_t *out_address, uint64_t *out_size_bytes);
+    gvmm_status (*segment_unmap)(gvmm_segment *segment, uint64_t address, uint64_t size_bytes,
+        void *const *streams, size_t stream_count, uint64_t *out_bytes);
+    gvmm_status (*segment_live_runs)(gvmm_segment *segment, gvmm_chunk_run *out_runs, size_t count,
+        size_t stride_bytes, size_t *out_needed);
+    gvmm_status (*segment_set_access)(gvmm_segment *segment, const gvmm_access *access,
+        size_t count, size_t stride_bytes);
+    gvmm_status (*segment_destroy)(gvmm_segment *segment);
+    gvmm_status (*pool_create)(gvmm_device *device, const gvmm_pool_desc *desc,
+        gvmm_pool **out_pool);
+    gvmm_status (*pool_destroy)(gvmm_pool *pool);
+    gvmm_status (*pool_alloc)(gvmm_pool *pool, uint64_t size_bytes, void *stream,
+        uint64_t *out_address);
+    gvmm_status (*pool_free)(gvmm_pool *pool, uint64_t address);
+    gvmm_status (*pool_free_on)(gvmm_pool *pool, uint64_t address, void *stream);
+    gvmm_status (*pool_record_stream)(gvmm_pool *pool, uint64_t address, void *stream);
+    gvmm_status (*pool_forget_stream)(gvmm_pool *pool, void *stream);
+    gvmm_status (*pool_find)(gvmm_pool *pool, uint64_t address, gvmm_pool_block *out_block);
+    gvmm_status (*pool_trim)(gvmm_pool *pool, uint64_t *out_bytes);
+    gvmm_status (*pool_set_limit)(gvmm_pool *pool, uint64_t limit_bytes);
+    gvmm_status (*pool_set_fraction)(gvmm_pool *pool, double fraction);
+    gvmm_status (*pool_set_access)(gvmm_pool *pool, const gvmm_access *access, size_t count,
+        size_t stride_bytes);
+    gvmm_status (*pool_pin)(gvmm_pool *pool, uint64_t address, uint64_t size_bytes);
+    gvmm_status (*pool_unpin)(gvmm_pool *pool, uint64_t address, uint64_t size_bytes);
+    gvmm_status (*pool_on_pressure)(gvmm_pool *pool, gvmm_pressure_function function,
+        void *user_data);
+    gvmm_status (*pool_capture_begin)(gvmm_pool *pool, uint64_t id_high, uint64_t id_low,
+        gvmm_filter_function filter, void *user_data);
+    gvmm_status (*pool_capture_end)(gvmm_pool *pool, uint64_t id_high, uint64_t id_low);
+    gvmm_status (*pool_capture_release)(gvmm_pool *pool, uint64_t id_high, uint64_t id_low);
+    gvmm_status (*pool_query)(gvmm_pool *pool, gvmm_pool_stats *out_stats);
+    gvmm_status (*pool_stream_stats)(gvmm_pool *pool, gvmm_pool_stream *out_streams, size_t count,
+        size_t stride_bytes, size_t *out_needed);
+    gvmm_status (*pool_reset_peaks)(gvmm_pool *pool);
+    gvmm_status (*pool_snapshot)(gvmm_pool *pool, char *out_json, size_t capacity,
+        size_t *out_needed);
+} gvmm_api;
+
+/**
+ * Gives the library's functions as a table. A program that loads the library looks up this name only, and goes on without
+ * where the library is missing or the answer is a failure:
+ *
+ *     void *library = dlopen("libgvmm.so.0", RTLD_NOW | RTLD_LOCAL);
+ *     gvmm_status (*get)(uint32_t, size_t, const gvmm_api **) = library ? dlsym(library, "gvmm_get_api") : NULL;
+ *     if (!get || get(GVMM_VERSION_NUMBER, sizeof(gvmm_api), &api) != GVMM_STATUS_SUCCESS) do without;
+ *
+ * State: needs none and changes none.
+ * Parameters: `version`, GVMM_VERSION_NUMBER of the header that the program was compiled with; `size_bytes`, how much of
+ * the table it uses, mostly `sizeof(gvmm_api)`; `out_api`, the table, which lives as long as the process.
+ * Statuses: UNKNOWN_VERSION (the library is older than `version`, of another major version, or its table is shorter).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_get_api(uint32_t version,
+                         size_t size_bytes,
+                         const gvmm_api **out_api);
 
 #ifdef __cplusplus
 }

@@ -71,6 +71,7 @@ steps() {
         $option "${how#plan:}" "$@"
     local log="$logs/$name.log" row="| $recording $* | $how"
     for key in map unmap set_access copy_launches copied_slots patches mismatches host_us_median driver_us_median gpu_us_median \
+               host_us_median_cold driver_us_median_cold gpu_us_median_cold \
                predicted_host_us predicted_gpu_us graph_host_us_median graph_gpu_us_median; do
         row+=" | $(value "$key" "$log" | tail -1 | awk '{ printf "%.1f", $1 }')"
     done

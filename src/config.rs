@@ -7,10 +7,11 @@ mod variables;
 
 pub use variables::{Variable, variables};
 
+use crate::error::{Error, Kind, Operation, Result};
 use read::{Reader, bytes, driver, filter, number, path, plan, quirks};
 use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use variables::*;
 
 /// What the variables say.
@@ -96,13 +97,63 @@ pub fn get() -> &'static Config {
 }
 
 /// What to log to standard error, or nothing; asked for before there is a logger that could be warned through.
-pub(crate) fn log_filter() -> Option<&'static str> {
-    read_once().0.log.as_deref()
+pub(crate) fn log_filter() -> Option<String> {
+    filter(&variable_of(LOG)?).flatten()
+}
+
+/// What takes the place of variables, as their texts; set before they are read, or never.
+static OPTIONS: Mutex<Options> = Mutex::new(Options::Open);
+
+enum Options {
+    /// None were given, and the variables have not been read.
+    Open,
+    Given(Vec<(&'static str, String)>),
+    /// The variables have been read.
+    Closed,
+}
+
+fn options() -> MutexGuard<'static, Options> {
+    OPTIONS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets texts take the place of variables, by their names. That of `GVMM_LOG` is the caller's to hand to the log.
+///
+/// # Errors
+/// `InvalidArgument` for a text that its variable could not have (the log says which), `WrongState` where the variables
+/// have been read, or options given before.
+pub fn give(texts: Vec<(&'static str, String)>) -> Result<()> {
+    let (_, warnings) = Config::read(|name| text_of(&texts, name));
+    warnings.iter().for_each(|warning| log::error!("{warning}"));
+    if !warnings.is_empty() {
+        let hint = "an option has a value that it cannot have: the log says which";
+        return Err(Error::new(Kind::InvalidArgument, Operation::Open, hint));
+    }
+    let mut options = options();
+    if !matches!(*options, Options::Open) {
+        let hint = "options are given once, and before the first device is opened";
+        return Err(Error::new(Kind::WrongState, Operation::Open, hint));
+    }
+    *options = Options::Given(texts);
+    Ok(())
+}
+
+fn text_of(texts: &[(&'static str, String)], name: &str) -> Option<String> {
+    texts.iter().find(|(known, _)| *known == name).map(|(_, text)| text.clone())
+}
+
+fn variable_of(name: &str) -> Option<String> {
+    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
 
 fn read_once() -> &'static (Config, Vec<String>) {
     static READ: OnceLock<(Config, Vec<String>)> = OnceLock::new();
-    READ.get_or_init(|| Config::read(|name| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned())))
+    READ.get_or_init(|| {
+        let given = match std::mem::replace(&mut *options(), Options::Closed) {
+            Options::Given(texts) => texts,
+            Options::Open | Options::Closed => Vec::new(),
+        };
+        Config::read(|name| text_of(&given, name).or_else(|| variable_of(name)))
+    })
 }
 
 impl Config {

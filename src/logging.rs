@@ -21,11 +21,11 @@ struct Message {
 
 /// Our logger: a callback and a writer to standard error, either of which may be absent.
 struct Router {
-    stderr: OnceLock<env_logger::Logger>,
+    stderr: RwLock<Option<Arc<env_logger::Logger>>>,
     callback: RwLock<Option<(Callback, LevelFilter)>>,
 }
 
-static ROUTER: Router = Router { stderr: OnceLock::new(), callback: RwLock::new(None) };
+static ROUTER: Router = Router { stderr: RwLock::new(None), callback: RwLock::new(None) };
 
 /// How many messages a call may keep; of more, a last one says that they are dropped.
 const KEPT: usize = 1000;
@@ -48,9 +48,16 @@ thread_local! {
 
 /// Begins to log to standard error what `GVMM_LOG` asks for, unless the process has a logger.
 pub(crate) fn start() {
-    let Some(filter) = config::log_filter() else { return };
+    if let Some(filter) = config::log_filter() {
+        restart(&filter);
+    }
+}
+
+/// Logs to standard error what `filter` asks for and nothing else, unless the process has a logger.
+pub(crate) fn restart(filter: &str) {
     let logger = env_logger::Builder::new().parse_filters(filter).build();
-    if ROUTER.stderr.set(logger).is_ok() && install() {
+    *ROUTER.stderr.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(logger));
+    if install() {
         adjust();
     }
 }
@@ -88,12 +95,17 @@ fn install() -> bool {
 
 /// Lets through what anybody wants to have.
 fn adjust() {
-    let stderr = ROUTER.stderr.get().map_or(LevelFilter::Off, env_logger::Logger::filter);
+    let stderr = ROUTER.stderr().map_or(LevelFilter::Off, |logger| logger.filter());
     let callback = ROUTER.callback().map_or(LevelFilter::Off, |(_, level)| level);
     log::set_max_level(stderr.max(callback));
 }
 
 impl Router {
+    /// The writer to standard error as it is now; the lock is gone when this returns.
+    fn stderr(&self) -> Option<Arc<env_logger::Logger>> {
+        self.stderr.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The callback as it is now; the lock is gone when this returns.
     fn callback(&self) -> Option<(Callback, LevelFilter)> {
         self.callback.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -102,12 +114,12 @@ impl Router {
 
 impl Log for Router {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        self.stderr.get().is_some_and(|logger| logger.enabled(metadata))
+        self.stderr().is_some_and(|logger| logger.enabled(metadata))
             || self.callback().is_some_and(|(_, level)| metadata.level() <= level)
     }
 
     fn log(&self, record: &Record<'_>) {
-        if let Some(logger) = self.stderr.get() {
+        if let Some(logger) = self.stderr() {
             logger.log(record);
         }
         if self.callback().is_some_and(|(_, level)| record.level() <= level) {

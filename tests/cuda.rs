@@ -136,6 +136,7 @@ fn peers_reach_blocks() {
 fn timelines_order_streams() {
     with(&[], |bench| timelines::timelines_order_streams(bench, true));
     with(&[], timelines::late_waits_are_let_go);
+    with(&[], timelines::counters_are_seen_without_a_call);
     with(EVENTS, |bench| timelines::timelines_order_streams(bench, false));
 }
 

@@ -87,6 +87,7 @@ fn the_extra_checks_hold() {
     memory::peers_reach_blocks(&bench).expect("two devices");
     timelines::timelines_order_streams(&bench, true);
     timelines::late_waits_are_let_go(&bench);
+    timelines::counters_are_seen_without_a_call(&bench);
     timelines::the_layer_above_works(&bench);
     on_a_fresh_thread(|| contexts::contexts_are_left_alone(&bench));
     drop(bench);

@@ -53,7 +53,14 @@ programs! {
     reload "reload.c",
     pending "pending.c",
     retire "retire.c",
+    segment "segment.c",
+    pool "pool.c",
+    pool_faults "pool_faults.c",
+    pool_capture "pool_capture.c",
     cplusplus "cplusplus.cc",
+    tables "tables.c",
+    options "options.c",
+    timelines "timelines.c",
 }
 
 /// Programs that need more than being run; `golden` and the proofs below run them.

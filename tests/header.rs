@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// The files of `src/capi`, each a section of the header, in order: a type comes before its uses.
-const FILES: [&str; 20] = [
+const FILES: [&str; 29] = [
     "version",
     "status",
     "types",
@@ -13,6 +13,7 @@ const FILES: [&str; 20] = [
     "device",
     "stream",
     "attach",
+    "timeline",
     "block",
     "access",
     "reservation",
@@ -24,7 +25,15 @@ const FILES: [&str; 20] = [
     "binding",
     "step",
     "record",
+    "segment",
+    "pool",
+    "pool_limits",
+    "pool_capture",
+    "pool_stats",
+    "pool_snapshot",
     "testing",
+    "options",
+    "api",
 ];
 
 fn source(file: &str) -> PathBuf {
@@ -46,7 +55,9 @@ fn generate() -> String {
          #define GVMM_VERSION_NUMBER {version}\n\n#ifdef __cplusplus\nextern \"C\" {{\n#endif\n"
     );
     for file in FILES {
-        header.push_str(&section(file));
+        let text = section(file);
+        let table = (file == "api").then(|| table(&header));
+        header.push_str(&table.map_or(text.clone(), |table| text.replace(OPAQUE, &table)));
     }
     assert!(header.is_ascii(), "a comment has a character that an old compiler may not read");
     header.push_str("\n#ifdef __cplusplus\n}\n#endif\n\n#endif /* GVMM_H */\n");
@@ -66,6 +77,89 @@ fn section(file: &str) -> String {
     builder.generate().expect("cbindgen reads src/capi").write(&mut bytes);
     let made = String::from_utf8(bytes).expect("UTF-8");
     format!("\n/* ---- {title} ---- */\n\n{}", tidy(&made))
+}
+
+/// What cbindgen makes of the table, whose fields it cannot know.
+const OPAQUE: &str = "typedef struct gvmm_api gvmm_api;\n";
+
+/// The table's declaration: a pointer for each function, by the prototypes of the header so far.
+fn table(header: &str) -> String {
+    let prototypes = prototypes(header);
+    let mut text = String::from(
+        "typedef struct gvmm_api {\n    size_t struct_size;\n    uint32_t version;\n    uint32_t reserved;\n",
+    );
+    for name in gvmm::capi::api::NAMES {
+        let prototype = prototypes.iter().find_map(|p| {
+            let (before, parameters) = p.split_once('(')?;
+            before.ends_with(name).then(|| (before.trim_end_matches(name), parameters))
+        });
+        let (gives, parameters) = prototype.unwrap_or_else(|| panic!("{name} is not in the header"));
+        let field = name.trim_start_matches("gvmm_");
+        text.push_str(&wrap(&format!("    {gives}(*{field})({parameters};")));
+    }
+    text + "} gvmm_api;\n"
+}
+
+/// A line broken after commas where it is too long.
+fn wrap(line: &str) -> String {
+    let (mut out, mut length) = (String::new(), 0);
+    for part in line.split_inclusive(", ") {
+        if length + part.len() > 100 {
+            out.truncate(out.trim_end().len());
+            out.push_str("\n        ");
+            length = 8;
+        }
+        out.push_str(part);
+        length += part.len();
+    }
+    out + "\n"
+}
+
+/// The prototypes of a header, each on one line without its semicolon.
+fn prototypes(header: &str) -> Vec<String> {
+    let (mut code, mut comment) = (String::new(), false);
+    for line in header.lines().filter(|line| !line.starts_with('#')) {
+        comment |= line.trim_start().starts_with("/*");
+        if !comment {
+            code.push_str(line.trim());
+            code.push(' ');
+        }
+        comment &= !line.trim_end().ends_with("*/");
+    }
+    let parts = code.split(';').map(|part| part.rsplit('{').next().unwrap_or_default().trim());
+    let calls = parts.filter(|s| s.ends_with(')') && !s.contains("(*"));
+    calls.filter(|s| !s.contains("typedef") && !s.contains('}')).map(str::to_string).collect()
+}
+
+/// What frameworks look up by name, and the table has not.
+const SHIMS: [&str; 2] = ["gvmm_torch_", "gvmm_xpu_"];
+
+/// A program finds a function by its place in the table: what was there stays, and everything is there but what
+/// frameworks look up by name.
+#[test]
+fn the_table_has_every_function_and_is_only_appended_to() {
+    let names = gvmm::capi::api::NAMES;
+    let committed = std::fs::read_to_string(root().join("include/gvmm.h")).unwrap_or_default();
+    let fields = committed.lines().skip_while(|line| *line != "typedef struct gvmm_api {");
+    let fields = fields.take_while(|line| !line.starts_with('}')).filter_map(|line| line.split_once("(*"));
+    for (i, (_, rest)) in fields.enumerate() {
+        let was = rest.split(')').next().unwrap_or_default();
+        let is = names.get(i).map(|name| name.trim_start_matches("gvmm_"));
+        assert_eq!(
+            is,
+            Some(was),
+            "place {i} of `table!` in src/capi/api.rs has moved: append at the end only"
+        );
+    }
+    for prototype in prototypes(&generate()) {
+        let name =
+            prototype.split('(').next().unwrap_or_default().rsplit([' ', '*']).next().unwrap_or_default();
+        let by_name = name == "gvmm_get_api" || SHIMS.iter().any(|shim| name.starts_with(shim));
+        assert!(
+            names.contains(&name) || by_name,
+            "{name} is missing: append it at the end of `table!` in src/capi/api.rs, then `make bless`"
+        );
+    }
 }
 
 /// One-line comments on one line, and types by their plain names.

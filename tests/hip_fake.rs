@@ -6,7 +6,7 @@ mod hip_common;
 use gvmm::driver::{Access, AccessMode, Capabilities, CopySlice, CreateOptions, Driver, Ordinal, Stream};
 use gvmm::error::Kind;
 use gvmm::units::{ByteSize, DevicePtr, Granularity};
-use hip_common::{EVENTS, FIRST, Fake, Parts, SECOND, conforms, copy, granule, kind, line};
+use hip_common::{EVENTS, FIRST, Fake, Parts, SECOND, conforms, copy, counted, granule, kind, line};
 use std::sync::Arc;
 
 #[test]
@@ -241,6 +241,22 @@ fn no_error_of_ours_is_left_behind() {
     assert_eq!(fake.call("hipStreamQuery", [0; 4]), 999);
     driver.memory(FIRST).expect("figures");
     assert_eq!(fake.call("hipGetLastError", [0; 4]), 999);
+    drop(driver);
+    fake.clean();
+}
+
+/// Although timelines are events here, a number that only the host reads is written by the stream.
+#[test]
+fn a_counter_is_written_by_the_stream() {
+    let fake = Fake::build("counter", &[]);
+    let driver = fake.driver();
+    let stream = driver.streams().create(FIRST).expect("a stream");
+    let (counter, address) = driver.counter_create(FIRST).expect("a counter");
+    driver.timeline_write(stream, counter, 3).expect("written");
+    driver.streams().synchronize(stream).expect("idle");
+    assert_eq!(counted(address), 3);
+    driver.timeline_destroy(counter).expect("destroyed");
+    driver.streams().destroy(stream).expect("destroyed");
     drop(driver);
     fake.clean();
 }

@@ -239,7 +239,7 @@ fn without_a_limit() {
     for seed in 1..4 {
         let (short, stats) = Game::new(seed, &[], &Settings::default()).play(2500, "no limit");
         assert_eq!(short, 0);
-        assert!(stats.allocations > 1000);
+        assert!(stats.allocations() > 1000);
     }
 }
 

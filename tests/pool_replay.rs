@@ -54,7 +54,7 @@ fn check(name: &str, run: &Run, most: f64) {
     assert_eq!(stats.bytes.allocated.current, 0, "{name}");
     assert_eq!(stats.bytes.requested.current, 0, "{name}");
     assert_eq!(stats.bytes.active.current, 0, "{name}");
-    assert_eq!(stats.allocations, stats.frees, "{name}");
+    assert_eq!(stats.allocations(), stats.frees(), "{name}");
     assert_eq!((stats.out_of_memory, stats.host_waits), (0, 0), "{name}: nobody waits");
     assert!(*ratio <= most, "{name}: {ratio}");
     // At 60 us each: 40 ms.

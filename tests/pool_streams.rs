@@ -226,7 +226,7 @@ fn addresses_are_counted_bounded_and_used_again() {
         pool.forget_stream(stream).expect("known");
         streams.destroy(stream).expect("ended");
     }
-    assert_eq!(pool.stats().address_space, ByteSize::gib(4));
+    assert_eq!(pool.stats().address_space.current, ByteSize::gib(4).get());
     assert_eq!(pool.stats().bytes.reserved.current, ByteSize::mib(32).get(), "and so is their memory");
     take(pool, world.streams[1], 2);
     let full = pool.alloc(MIB4, world.streams[2]).map_err(|e| e.kind);

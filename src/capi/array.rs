@@ -41,11 +41,19 @@ impl Caller {
 
     /// An array going out, elements side by side.
     pub(super) fn out_array<T>(self, pointer: *mut T, count: usize) -> Result<OutArray<T>> {
+        self.out_elements(pointer, count, size_of::<T>())
+    }
+
+    /// An array going out, elements `stride` bytes apart.
+    pub(super) fn out_elements<T>(self, pointer: *mut T, count: usize, stride: usize) -> Result<OutArray<T>> {
         if count > 0 && pointer.is_null() {
             return Err(null("an output array is NULL and its count is not 0"));
         }
-        spans(pointer.addr(), count, size_of::<T>())?;
-        Ok(OutArray { pointer, count })
+        if count > 0 && stride < size_of::<T>() {
+            return Err(unknown("stride_bytes is smaller than an element: set it to sizeof"));
+        }
+        spans(pointer.addr(), count, stride)?;
+        Ok(OutArray { pointer, count, stride })
     }
 }
 
@@ -100,6 +108,7 @@ impl<T: Element> Elements<T> {
 pub(super) struct OutArray<T> {
     pointer: *mut T,
     count: usize,
+    stride: usize,
 }
 
 impl<T> OutArray<T> {
@@ -111,8 +120,9 @@ impl<T> OutArray<T> {
     /// Writes as many of `values` as there is room for.
     pub(super) fn write(self, values: impl Iterator<Item = T>) {
         for (i, value) in values.take(self.count).enumerate() {
-            let place = self.pointer.wrapping_add(i);
-            // SAFETY: the caller vouches for room for `count` elements; alignment is not assumed.
+            let place = self.pointer.wrapping_byte_add(i * self.stride);
+            // SAFETY: the caller vouches for room for `count` elements `stride` bytes apart, which `out_elements`
+            // found to be no less than an element; alignment is not assumed.
             unsafe { place.write_unaligned(value) };
         }
     }

@@ -162,6 +162,13 @@ impl<N: Noun> Table<N> {
         (slot.key.load(Ordering::Relaxed) == key && facts != [0; 2]).then_some(facts)
     }
 
+    /// The key of a live object with these facts. Looks through all; takes no lock.
+    pub(super) fn find(&self, facts: [u64; 2]) -> Option<u64> {
+        let slots = self.segments.iter().map_while(OnceLock::get).flatten();
+        let keys = slots.map(|slot| slot.key.load(Ordering::Acquire)).filter(|key| *key != 0);
+        keys.into_iter().find(|key| self.facts(*key) == Some(facts))
+    }
+
     fn insert(&self, object: N) -> Result<u64> {
         let (index, generation) = self.free_index()?;
         let segment = self.segments[index as usize / SEGMENT].get_or_init(empty_segment);

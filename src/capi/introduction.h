@@ -53,9 +53,13 @@
  * THREADS. Each comment says one of: thread-safe (any threads, any time); externally synchronized (not
  * two threads in the same object at once); this thread (it concerns the calling thread only).
  *
+ * LOADING. A program may link the library, or load it while it runs and take all functions from the table
+ * that gvmm_get_api gives. gvmm.hpp makes C++17 classes of either.
+ *
  * ENVIRONMENT. GVMM_DRIVER names the driver of GVMM_DRIVER_AUTO (auto, cuda, hip, level_zero, host),
  * GVMM_LOG what is logged to standard error (error, warn, info, debug, trace). They and the others, which
- * the README lists, are read once; a wrong value gives a warning in the log, and the default.
+ * the README lists, are read once; a wrong value gives a warning in the log, and the default. gvmm_configure
+ * sets the same for a program that cannot set its environment.
  *
  * FORK AND EXIT. After fork, a child of a process that used this library gets GVMM_ERROR_FORKED from
  * every function that answers a status. The library stays loaded once loaded, dlclose or not. A process

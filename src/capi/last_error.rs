@@ -4,7 +4,7 @@
 use super::entry::entry_quiet;
 use super::status::{self, gvmm_status};
 use super::versioned::{Caller, Versioned, versioned};
-use crate::error::{Error, Kind, Operation};
+use crate::error::{Error, Operation};
 use std::cell::RefCell;
 use std::ffi::c_char;
 use std::fmt::{self, Write};
@@ -21,7 +21,7 @@ pub const GVMM_OPERATION_OPEN: u32 = 1;
 pub const GVMM_OPERATION_QUERY: u32 = 2;
 /// Operation: reserving a range.
 pub const GVMM_OPERATION_RESERVE: u32 = 3;
-/// Operation: freeing a range.
+/// Operation: freeing a range, or a pool's block.
 pub const GVMM_OPERATION_FREE: u32 = 4;
 /// Operation: creating a block.
 pub const GVMM_OPERATION_CREATE: u32 = 5;
@@ -33,9 +33,9 @@ pub const GVMM_OPERATION_MAP: u32 = 7;
 pub const GVMM_OPERATION_UNMAP: u32 = 8;
 /// Operation: setting access.
 pub const GVMM_OPERATION_SET_ACCESS: u32 = 9;
-/// Operation: allocating plain memory.
+/// Operation: allocating.
 pub const GVMM_OPERATION_ALLOCATE: u32 = 10;
-/// Operation: giving plain memory back.
+/// Operation: giving plain memory back to the driver.
 pub const GVMM_OPERATION_DEALLOCATE: u32 = 11;
 /// Operation: copying.
 pub const GVMM_OPERATION_COPY: u32 = 12;
@@ -145,8 +145,10 @@ pub unsafe extern "C" fn gvmm_last_error_detail(out_detail: *mut gvmm_error_deta
 #[derive(Clone, Copy)]
 struct Last {
     error: Option<Error>,
-    /// The text of the panic that the error comes from; empty for others.
-    panic: Text,
+    /// What there is to say besides: the text of the panic that the error comes from, or who holds memory.
+    more: Text,
+    /// True where that belongs to the failure that is recorded next.
+    is_new: bool,
 }
 
 /// Text in a fixed buffer; what does not fit is cut.
@@ -184,7 +186,7 @@ impl fmt::Write for Text {
 }
 
 thread_local! {
-    static LAST: RefCell<Last> = const { RefCell::new(Last { error: None, panic: Text::EMPTY }) };
+    static LAST: RefCell<Last> = const { RefCell::new(Last { error: None, more: Text::EMPTY, is_new: false }) };
 }
 
 /// Keeps a failure for this thread and gives its status.
@@ -192,8 +194,8 @@ thread_local! {
 pub(super) fn record(error: Error) -> gvmm_status {
     LAST.with_borrow_mut(|last| {
         last.error = Some(error);
-        if error.kind != Kind::Internal {
-            last.panic = Text::EMPTY;
+        if !std::mem::take(&mut last.is_new) {
+            last.more = Text::EMPTY;
         }
     });
     status::of(error.kind)
@@ -201,10 +203,15 @@ pub(super) fn record(error: Error) -> gvmm_status {
 
 /// Keeps what a panic said, for the message of the call that it ends.
 pub(super) fn keep_panic(info: &PanicHookInfo<'_>) {
+    add(&SingleLine(info));
+}
+
+/// Keeps what there is to say besides about a failure, just before the call ends with it.
+pub(super) fn add(what: &dyn fmt::Display) {
     let _ = LAST.try_with(|last| {
         if let Ok(mut last) = last.try_borrow_mut() {
-            last.panic = Text::EMPTY;
-            let _ = write!(last.panic, "{}", SingleLine(info));
+            (last.more, last.is_new) = (Text::EMPTY, true);
+            let _ = write!(last.more, "{what}");
         }
     });
 }
@@ -221,7 +228,7 @@ impl fmt::Display for SingleLine<'_, '_> {
 
 /// What the last panic said.
 pub(super) fn panic_text() -> String {
-    LAST.with_borrow(|last| String::from_utf8_lossy(last.panic.as_bytes()).into_owned())
+    LAST.with_borrow(|last| String::from_utf8_lossy(last.more.as_bytes()).into_owned())
 }
 
 /// The last failure in words; empty where there was none.
@@ -231,8 +238,8 @@ fn message() -> Text {
     if let Some(error) = last.error {
         // Cutting a message that is too long is all that can be done.
         let _ = write!(text, "{error}");
-        if !last.panic.is_empty() {
-            let _ = write!(text, ": {}", String::from_utf8_lossy(last.panic.as_bytes()));
+        if !last.more.is_empty() {
+            let _ = write!(text, ": {}", String::from_utf8_lossy(last.more.as_bytes()));
         }
     }
     text

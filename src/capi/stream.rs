@@ -220,6 +220,15 @@ impl Noun for StreamObject {
     fn table() -> &'static Table<Self> {
         &STREAMS
     }
+
+    fn facts(&self) -> [u64; 2] {
+        [self.stream.0, address(&self.device)]
+    }
+}
+
+/// A device's address, to be compared only.
+fn address(device: &Arc<Device>) -> u64 {
+    Arc::as_ptr(device).addr() as u64
 }
 
 impl StreamObject {
@@ -306,7 +315,11 @@ impl HostCall {
 pub(super) fn resolve(device: &Arc<Device>, stream: *mut c_void) -> Result<Stream> {
     let key = handle::key(stream);
     if handle::has_type::<StreamObject>(key) {
-        let ours = handle::look_up::<StreamObject>(handle::to_pointer::<StreamObject>(key)).ok();
+        let named = handle::to_pointer::<StreamObject>(key);
+        if let Some([stream, _]) = handle::facts::<StreamObject>(named).filter(|f| f[1] == address(device)) {
+            return Ok(Stream(stream));
+        }
+        let ours = handle::look_up::<StreamObject>(named).ok();
         return match ours.filter(|object| Arc::ptr_eq(&object.device, device)) {
             Some(object) => Ok(object.stream),
             None => Err(invalid("a gvmm_stream that is stale, foreign or of another device")),
@@ -319,6 +332,12 @@ pub(super) fn resolve(device: &Arc<Device>, stream: *mut c_void) -> Result<Strea
         return Err(invalid("the host driver knows streams of gvmm_stream_create only"));
     }
     Ok(Stream(key))
+}
+
+/// What a caller knows a driver's stream by: the `gvmm_stream` that it has, else the vendor's own.
+pub(super) fn to_caller(device: &Arc<Device>, stream: Stream) -> *mut c_void {
+    let key = STREAMS.find([stream.0, address(device)]).unwrap_or(stream.0);
+    std::ptr::without_provenance_mut(key as usize)
 }
 
 /// The driver's graph behind a `void *graph`: a `gvmm_graph`, or the vendor's own; none for NULL.

@@ -21,5 +21,14 @@ pub struct gvmm_reservation(());
 /// virtual memory.
 pub struct gvmm_allocation(());
 
+/// A long range of addresses that grows and shrinks by chunks.
+pub struct gvmm_segment(());
+
+/// A caching allocator of one device.
+pub struct gvmm_pool(());
+
 /// The slots of one command buffer, each with an address that stays.
 pub struct gvmm_binding(());
+
+/// A number in host memory that streams write, for the caller to look at.
+pub struct gvmm_timeline(());

@@ -7,7 +7,7 @@
 #![allow(unsafe_code, reason = "reads and writes through the caller's pointers")]
 
 use crate::error::{Error, Kind, Operation, Result};
-use std::ffi::c_char;
+use std::ffi::{CStr, c_char};
 use std::mem::size_of;
 
 /// A struct that begins with its size.
@@ -130,6 +130,19 @@ impl Caller {
     /// A struct going out that the caller may not want.
     pub(super) fn out_struct_or_null<T: Versioned>(self, pointer: *mut T) -> Result<Option<OutStruct<T>>> {
         if pointer.is_null() { Ok(None) } else { self.out_struct(pointer).map(Some) }
+    }
+
+    /// Text coming in that may be NULL, which is none.
+    pub(super) fn text_or_null(self, pointer: *const c_char) -> Result<Option<String>> {
+        if pointer.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: the caller vouches for a text that ends in a NUL.
+        let text = unsafe { CStr::from_ptr(pointer) };
+        let text = text
+            .to_str()
+            .map_err(|_| Error::new(Kind::InvalidArgument, Operation::None, "a text is not UTF-8"))?;
+        Ok(Some(text.to_owned()))
     }
 
     /// Room for text going out.
@@ -292,7 +305,13 @@ mod tests {
         check::<binding::gvmm_binding_desc>();
         check::<binding::gvmm_binding_info>();
         check::<step::gvmm_step_report>();
+        check::<segment::gvmm_segment_desc>();
+        check::<segment::gvmm_segment_info>();
+        check::<pool::gvmm_pool_desc>();
+        check::<pool::gvmm_pool_block>();
+        check::<pool_stats::gvmm_pool_stats>();
         check::<last_error::gvmm_error_detail>();
+        check::<options::gvmm_options>();
     }
 
     #[test]

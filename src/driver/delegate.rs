@@ -72,6 +72,10 @@ macro_rules! driver_calls {
             self.timelines.create(&self.core, device)
         }
 
+        fn counter_create(&self, device: Ordinal) -> Result<(TimelineId, u64)> {
+            self.timelines.create_counter(&self.core, device)
+        }
+
         fn timeline_destroy(&self, timeline: TimelineId) -> Result<()> {
             self.timelines.destroy(&self.core, timeline)
         }

@@ -304,6 +304,12 @@ pub trait Driver: Send + Sync + Debug {
     /// A timeline at value 0.
     fn timeline_create(&self, device: Ordinal) -> Result<TimelineId>;
 
+    /// A timeline at value 0 whose value stands in host memory, written there by the streams: its address, which is
+    /// aligned and good until the timeline is destroyed.
+    fn counter_create(&self, _device: Ordinal) -> Result<(TimelineId, u64)> {
+        Err(NO_COUNTERS)
+    }
+
     /// Gives up a timeline; no write or wait may be pending (a driver that can tell says so as in use).
     fn timeline_destroy(&self, timeline: TimelineId) -> Result<()>;
 
@@ -362,6 +368,9 @@ pub trait Driver: Send + Sync + Debug {
 
 const NO_ROUTES: Error =
     unsupported(Operation::Copy, "no routes here: let begin and end of a step make the copies");
+
+const NO_COUNTERS: Error =
+    unsupported(Operation::Timeline, "this driver's streams write no values to host memory");
 
 /// The failure of a call that a driver does not have.
 pub const fn unsupported(operation: Operation, hint: &'static str) -> Error {

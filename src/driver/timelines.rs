@@ -4,7 +4,7 @@
 #![allow(unsafe_code, reason = "reads the pinned memory that streams write")]
 
 use super::lines::{Runtime, enter_home, refuse_captured, refuse_inside};
-use crate::driver::{Ordinal, Stream, TimelineId};
+use crate::driver::{NO_COUNTERS, Ordinal, Stream, TimelineId};
 use crate::error::{Error, Kind, Operation, Result};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,6 +29,8 @@ const CHECK: Duration = Duration::from_millis(20);
 pub(in crate::driver) trait Clock: Runtime {
     /// True where streams of `device` write and wait for values.
     fn has_values(&self, device: Ordinal) -> Result<bool>;
+    /// True where streams of `device` write values that only the host reads.
+    fn has_counters(&self, device: Ordinal) -> Result<bool>;
     /// The places that were entered so far.
     fn opened(&self) -> Vec<Self::Place>;
     /// An error where a place no longer works. Makes no call that could wait for running work.
@@ -205,11 +207,39 @@ impl<P: Clone + PartialEq> Timelines<P> {
     ) -> Result<TimelineId> {
         let values = clock.has_values(device)?;
         let store = if values { self.value(clock, device)? } else { Store::Events(Mutex::default()) };
+        Ok(self.insert(device, store))
+    }
+
+    /// A timeline whose cell holds the value itself, and where that is for the host.
+    pub(in crate::driver) fn create_counter(
+        &self,
+        clock: &impl Clock<Place = P>,
+        device: Ordinal,
+    ) -> Result<(TimelineId, u64)> {
+        if !clock.has_counters(device)? {
+            return Err(NO_COUNTERS);
+        }
+        let (host, address) = match self.untouched(device) {
+            Some(found) => found,
+            None => self.page(clock, device)?,
+        };
+        Ok((self.insert(device, Store::Value { host, device: address, base: 0 }), host))
+    }
+
+    /// An idle cell that still holds 0.
+    fn untouched(&self, device: Ordinal) -> Option<(u64, u64)> {
+        let mut pools = lock(&self.pools);
+        let idle = &mut pools.entry(device).or_default().idle;
+        let at = idle.iter().rposition(|(host, _)| cell(*host).load(Ordering::Acquire) == 0)?;
+        Some(idle.swap_remove(at))
+    }
+
+    fn insert(&self, device: Ordinal, store: Store) -> TimelineId {
         let (enqueued, waiting, places) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::default());
         let timeline = Arc::new(Timeline { device, store, enqueued, waiting, places });
         let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         self.by_id.write().unwrap_or_else(PoisonError::into_inner).insert(id, timeline);
-        Ok(TimelineId(id))
+        TimelineId(id)
     }
 
     fn value(&self, clock: &impl Clock<Place = P>, device: Ordinal) -> Result<Store> {

@@ -44,8 +44,8 @@ pub(super) struct State {
     /// Its stream was forgotten; behind this mark nothing of it runs.
     pub(super) ended: Option<Arc<Mark>>,
     pub(super) bytes: Bytes,
-    pub(super) allocations: u64,
-    pub(super) frees: u64,
+    /// Of small and of large blocks.
+    pub(super) parts: [Bytes; 2],
     pub(super) lent: (u64, u64),
     pub(super) uses: Uses,
     /// Freed blocks that other streams use.
@@ -86,8 +86,7 @@ impl Arena {
             private: false,
             ended: None,
             bytes: Bytes::default(),
-            allocations: 0,
-            frees: 0,
+            parts: [Bytes::default(); 2],
             lent: (0, 0),
             uses: Uses::default(),
             pending: VecDeque::new(),
@@ -173,10 +172,8 @@ impl State {
     pub(super) fn count_alloc(&mut self, class: Class, totals: &Totals) {
         let bytes = u64::from(class.units) * UNIT;
         let requested = bytes - u64::from(class.slack);
-        self.bytes.allocated.add(bytes);
-        self.bytes.requested.add(requested);
-        self.bytes.active.add(bytes);
-        self.allocations += 1;
+        self.bytes.hand_out(bytes, requested);
+        self.parts[class.heap].hand_out(bytes, requested);
         self.flushed.follow(&self.bytes, totals);
     }
 
@@ -186,18 +183,30 @@ impl State {
         let piece = self.heaps[heap].block(node);
         let bytes = u64::from(piece.size) * UNIT;
         self.heaps[heap].free(node);
-        self.bytes.active.sub(bytes);
-        self.count_free(bytes, piece.slack, totals);
+        self.bytes.settle(bytes);
+        self.parts[heap].settle(bytes);
+        self.count_free(heap, bytes, piece.slack, totals);
         bytes - u64::from(piece.slack)
     }
 
     #[inline]
-    fn count_free(&mut self, bytes: u64, slack: u16, totals: &Totals) {
+    fn count_free(&mut self, heap: usize, bytes: u64, slack: u16, totals: &Totals) {
         let requested = bytes - u64::from(slack);
-        self.bytes.allocated.sub(bytes);
-        self.bytes.requested.sub(requested);
-        self.frees += 1;
+        self.bytes.give_up(bytes, requested);
+        self.parts[heap].give_up(bytes, requested);
         self.flushed.follow(&self.bytes, totals);
+    }
+
+    /// Chunks come.
+    pub(super) fn grow(&mut self, heap: usize, chunks: u64, bytes: u64) {
+        self.bytes.grow(chunks, bytes);
+        self.parts[heap].grow(chunks, bytes);
+    }
+
+    /// Chunks go.
+    pub(super) const fn shrink(&mut self, heap: usize, chunks: u64, bytes: u64) {
+        self.bytes.shrink(chunks, bytes);
+        self.parts[heap].shrink(chunks, bytes);
     }
 
     /// The program gives up a block that other streams use; gives those streams.
@@ -205,7 +214,7 @@ impl State {
         let piece = self.heaps[heap].block(node);
         let streams = self.uses.take(self.heaps[heap].uses(node));
         self.heaps[heap].set_pending(node);
-        self.count_free(u64::from(piece.size) * UNIT, piece.slack, totals);
+        self.count_free(heap, u64::from(piece.size) * UNIT, piece.slack, totals);
         streams
     }
 
@@ -213,7 +222,8 @@ impl State {
     pub(super) fn end_pending(&mut self, heap: usize, node: u32) {
         let bytes = u64::from(self.heaps[heap].block(node).size) * UNIT;
         self.heaps[heap].end_pending(node);
-        self.bytes.active.sub(bytes);
+        self.bytes.settle(bytes);
+        self.parts[heap].settle(bytes);
     }
 
     /// Now and then: whether the oldest pending blocks have come free. Reads memory, and takes no lock.

@@ -121,6 +121,11 @@ impl Captures {
         number != DEFAULT && self.entries().get(number as usize).is_some_and(|entry| entry.users > 0)
     }
 
+    /// How many pools graphs use.
+    pub(super) fn private_pools(&self) -> usize {
+        self.entries().iter().skip(1).filter(|entry| entry.users > 0).count()
+    }
+
     pub(super) fn id(&self, number: u32) -> PoolId {
         self.entries().get(number as usize).map_or(PoolId::DEFAULT, |entry| entry.id)
     }

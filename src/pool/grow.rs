@@ -10,8 +10,13 @@ use crate::driver::Stream;
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr};
 use crate::vm::Mark;
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+
+thread_local! {
+    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+}
 
 /// What is done when memory is short, in this order; each once an allocation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -201,10 +206,12 @@ impl Pool {
 
     fn call_back(&self, size: ByteSize) -> bool {
         let callbacks = self.callbacks.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        callbacks.iter().for_each(|callback| callback(size));
-        if callbacks.is_empty() {
+        // One that allocates all the same must not be called for that, and so on without end.
+        if callbacks.is_empty() || IN_CALLBACK.replace(true) {
             return false;
         }
+        callbacks.iter().for_each(|callback| callback(size));
+        IN_CALLBACK.set(false);
         if self.captures() == 0 {
             self.fold_all();
         }

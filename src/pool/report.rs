@@ -5,7 +5,7 @@ use super::nodes::State;
 use super::pool::Pool;
 use super::size_class::UNIT;
 use super::snapshot::{BlockInfo, BlockState, SegmentInfo, Snapshot};
-use super::stats::{Bytes, Figure, Shortage, Stats, StreamStats};
+use super::stats::{Bytes, Shortage, Stats, StreamStats};
 use crate::units::ByteSize;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -18,11 +18,10 @@ impl Pool {
         let load = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
         Stats {
             bytes: self.bytes(&arenas),
+            parts: [0, 1].map(|heap: usize| Bytes::join(arenas.iter().map(|arena| &arena.parts[heap]))),
             spare: ByteSize(self.spares().iter().map(|spare| spare.block.size().get()).sum()),
-            address_space: ByteSize(self.addresses.figure().current),
+            address_space: self.addresses.figure(),
             limit: ByteSize(load(&self.limit)),
-            allocations: arenas.iter().map(|arena| arena.allocations).sum(),
-            frees: arenas.iter().map(|arena| arena.frees).sum(),
             lent_chunks: load(&self.lent),
             stream_waits: load(&self.stream_waits),
             host_waits: load(&self.host_waits),
@@ -34,22 +33,27 @@ impl Pool {
     }
 
     fn bytes(&self, arenas: &[StreamStats]) -> Bytes {
-        let peaks = self.totals.peaks();
-        let figure = |of: fn(&Bytes) -> Figure, peak: u64| match arenas {
-            // One stream's figures are exact.
-            [only] => of(&only.bytes),
-            _ => {
-                let current = arenas.iter().map(|arena| of(&arena.bytes).current).sum();
-                let own = arenas.iter().map(|arena| of(&arena.bytes).peak).max().unwrap_or(0);
-                Figure { current, peak: peak.max(own).max(current) }
+        let mut bytes = Bytes::join(arenas.iter().map(|arena| &arena.bytes));
+        if arenas.len() > 1 {
+            let Bytes { allocated, requested, active, blocks, active_blocks, .. } = &mut bytes;
+            for (figure, peak) in
+                [allocated, requested, active, blocks, active_blocks].into_iter().zip(self.totals.peaks())
+            {
+                figure.peak = figure.peak.max(peak);
             }
-        };
-        Bytes {
-            allocated: figure(|bytes| bytes.allocated, peaks[0]),
-            requested: figure(|bytes| bytes.requested, peaks[1]),
-            active: figure(|bytes| bytes.active, peaks[2]),
-            reserved: self.reserved.figure(),
         }
+        // Chunks that lie ready are no stream's.
+        Bytes { reserved: self.reserved.figure(), ..bytes }
+    }
+
+    /// Bytes in blocks that the program holds.
+    pub fn in_use(&self) -> ByteSize {
+        ByteSize(self.table.all().map(|arena| arena.lock().bytes.allocated.current).sum())
+    }
+
+    /// Pools of their own that have users.
+    pub fn private_pools(&self) -> usize {
+        self.capture.private_pools()
     }
 
     /// The figures of each (pool, stream).
@@ -60,8 +64,7 @@ impl Pool {
                 pool: self.capture.id(state.pool),
                 stream: state.ended.is_none().then_some(state.stream),
                 bytes: state.bytes,
-                allocations: state.allocations,
-                frees: state.frees,
+                parts: state.parts,
                 lent: state.lent,
                 address_space: ByteSize(arena.address_space()),
             }
@@ -72,14 +75,13 @@ impl Pool {
     /// Peaks start again from what is now.
     pub fn reset_peaks(&self) {
         for arena in self.table.all() {
-            let bytes = &mut arena.lock().bytes;
-            bytes.allocated.reset();
-            bytes.requested.reset();
-            bytes.active.reset();
-            bytes.reserved.reset();
+            let mut state = arena.lock();
+            state.bytes.reset();
+            state.parts.iter_mut().for_each(Bytes::reset);
         }
         self.totals.reset();
         self.reserved.reset();
+        self.addresses.reset();
     }
 
     /// Why the last allocation failed for lack of memory, if one did.

@@ -101,6 +101,15 @@ impl Settings {
         })
     }
 
+    /// Bytes of a segment for large blocks, and of its chunks, on a device.
+    ///
+    /// # Errors
+    /// `InvalidSize` for settings that do not fit the device.
+    pub fn large_sizes(&self, device: &Device) -> Result<(ByteSize, ByteSize)> {
+        let chosen = self.choose(device)?;
+        Ok((chosen.segment[1], chosen.chunk[1]))
+    }
+
     fn segment_size(&self, device: &Device) -> Result<ByteSize> {
         if !self.segment.is_zero() {
             return Ok(self.segment);

@@ -4,20 +4,24 @@ use super::PoolId;
 use crate::driver::Stream;
 use crate::units::ByteSize;
 use crate::vm::CallCounts;
+use std::fmt;
 
-/// A figure now, and the most it has been since the last reset.
+/// A figure now, the most it has been since the last reset, and all that was ever added.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Figure {
     /// Now.
     pub current: u64,
     /// The most since the pool was made, or since [`super::Pool::reset_peaks`].
     pub peak: u64,
+    /// All that was added since the pool was made; what was taken away is this less `current`.
+    pub total: u64,
 }
 
 impl Figure {
     #[inline]
     pub(super) fn add(&mut self, n: u64) {
         self.current += n;
+        self.total += n;
         self.peak = self.peak.max(self.current);
     }
 
@@ -31,7 +35,7 @@ impl Figure {
     }
 }
 
-/// Bytes in their states.
+/// Bytes in their states, and how many blocks and chunks they are in.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Bytes {
     /// In blocks that the program holds, rounded to 512.
@@ -42,6 +46,84 @@ pub struct Bytes {
     pub active: Figure,
     /// Device memory held, used or not.
     pub reserved: Figure,
+    /// Blocks that the program holds.
+    pub blocks: Figure,
+    /// The same with those that were freed while another stream still uses them.
+    pub active_blocks: Figure,
+    /// Chunks held.
+    pub chunks: Figure,
+}
+
+impl Bytes {
+    /// The program gets a block.
+    #[inline]
+    pub(super) fn hand_out(&mut self, bytes: u64, requested: u64) {
+        self.allocated.add(bytes);
+        self.requested.add(requested);
+        self.active.add(bytes);
+        self.blocks.add(1);
+        self.active_blocks.add(1);
+    }
+
+    /// The program gives a block up; others may still use it.
+    #[inline]
+    pub(super) const fn give_up(&mut self, bytes: u64, requested: u64) {
+        self.allocated.sub(bytes);
+        self.requested.sub(requested);
+        self.blocks.sub(1);
+    }
+
+    /// Nobody uses it any more.
+    #[inline]
+    pub(super) const fn settle(&mut self, bytes: u64) {
+        self.active.sub(bytes);
+        self.active_blocks.sub(1);
+    }
+
+    /// Chunks come.
+    pub(super) fn grow(&mut self, chunks: u64, bytes: u64) {
+        self.chunks.add(chunks);
+        self.reserved.add(bytes);
+    }
+
+    /// Chunks go.
+    pub(super) const fn shrink(&mut self, chunks: u64, bytes: u64) {
+        self.chunks.sub(chunks);
+        self.reserved.sub(bytes);
+    }
+
+    /// Peaks start again.
+    pub(super) fn reset(&mut self) {
+        self.each_mut().into_iter().for_each(Figure::reset);
+    }
+
+    pub(super) const fn each_mut(&mut self) -> [&mut Figure; 7] {
+        [
+            &mut self.allocated,
+            &mut self.requested,
+            &mut self.active,
+            &mut self.reserved,
+            &mut self.blocks,
+            &mut self.active_blocks,
+            &mut self.chunks,
+        ]
+    }
+
+    /// What several streams have together. What they had at most together is not known from these: the most that
+    /// one of them had stands for it.
+    pub(super) fn join<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
+        let mut sum = Self::default();
+        for one in all {
+            let mut one = *one;
+            for (to, from) in sum.each_mut().into_iter().zip(one.each_mut()) {
+                to.current += from.current;
+                to.total += from.total;
+                to.peak = to.peak.max(from.peak);
+            }
+        }
+        sum.each_mut().into_iter().for_each(|figure| figure.peak = figure.peak.max(figure.current));
+        sum
+    }
 }
 
 /// What one (pool, stream) has.
@@ -53,10 +135,8 @@ pub struct StreamStats {
     pub stream: Option<Stream>,
     /// Bytes.
     pub bytes: Bytes,
-    /// Allocations so far.
-    pub allocations: u64,
-    /// Frees so far.
-    pub frees: u64,
+    /// Those in blocks of up to 1 MiB, and in larger ones.
+    pub parts: [Bytes; 2],
     /// Chunks that moved away from it, and to it.
     pub lent: (u64, u64),
     /// Addresses reserved, in bytes.
@@ -67,18 +147,17 @@ pub struct StreamStats {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Stats {
     /// Bytes. The peaks of what several streams hold together, `reserved` apart, may be up to 1 MiB and a 64th of each
-    /// stream's share too low; all else is exact.
+    /// stream's share too low (those of counts by the blocks in as many bytes); all else is exact.
     pub bytes: Bytes,
+    /// Those in blocks of up to 1 MiB, and in larger ones. With several streams a peak is the highest of one of them, or
+    /// what is now.
+    pub parts: [Bytes; 2],
     /// Bytes of chunks that lie ready and belong to no stream (part of `reserved`).
     pub spare: ByteSize,
     /// Addresses reserved, in bytes.
-    pub address_space: ByteSize,
+    pub address_space: Figure,
     /// The most that the pool may reserve, `u64::MAX` for all that there is.
     pub limit: ByteSize,
-    /// Allocations so far, failed ones not included.
-    pub allocations: u64,
-    /// Frees so far.
-    pub frees: u64,
     /// Chunks that were moved to where they were needed.
     pub lent_chunks: u64,
     /// Times that a stream was made to wait for another so that memory could be used again.
@@ -94,6 +173,18 @@ pub struct Stats {
     pub calls: CallCounts,
     /// Their time in nanoseconds, waits not included.
     pub driver_ns: u64,
+}
+
+impl Stats {
+    /// Allocations so far, failed ones not included.
+    pub const fn allocations(&self) -> u64 {
+        self.bytes.blocks.total
+    }
+
+    /// Frees so far.
+    pub const fn frees(&self) -> u64 {
+        self.bytes.blocks.total - self.bytes.blocks.current
+    }
 }
 
 /// Who holds memory, for the message of a failure.
@@ -130,4 +221,39 @@ pub struct Shortage {
     pub captures: usize,
     /// Who held what, largest first.
     pub holders: Vec<Holder>,
+}
+
+/// Holders that a message names.
+const NAMED: usize = 3;
+
+impl fmt::Display for Shortage {
+    /// `held 70 GiB of 71 GiB, 3 GiB free in all, 12 chunks lent; stream 0x0: 60 GiB in use, 1 GiB pending, 2 GiB free`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} asked for stream {:#x}; {} held", self.asked, self.stream.0, self.reserved)?;
+        if self.limit.get() != u64::MAX {
+            write!(f, " of {}", self.limit)?;
+        }
+        write!(f, ", {} free in all, {} chunks lent", self.free, self.lent_chunks)?;
+        if self.captures > 0 {
+            write!(f, ", nothing could be lent: {} being captured", self.captures)?;
+        }
+        for holder in self.holders.iter().take(NAMED) {
+            match holder.stream {
+                Some(stream) => write!(f, "; stream {:#x}", stream.0)?,
+                None => write!(f, "; a stream that has ended")?,
+            }
+            if holder.pool != PoolId::DEFAULT {
+                write!(f, " in private pool {}:{}", holder.pool.0, holder.pool.1)?;
+            }
+            write!(
+                f,
+                ": {} in use, {} waiting for others, {} free",
+                holder.allocated, holder.pending, holder.free
+            )?;
+        }
+        match self.holders.len().saturating_sub(NAMED) {
+            0 => Ok(()),
+            more => write!(f, "; and {more} streams more"),
+        }
+    }
 }

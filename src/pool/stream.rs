@@ -47,7 +47,7 @@ impl Pool {
             }
             if self.table.add(Box::new(arena)) { Ok(()) } else { Err(full("the pool has too many streams")) }
         });
-        added.inspect_err(|_| self.addresses.sub(bytes))
+        added.inspect_err(|_| self.addresses.undo(bytes))
     }
 
     /// Gives an arena whose owner is gone to a new one, if there is such an arena.

@@ -98,7 +98,7 @@ impl Pool {
         hand.clear();
         let mut state = arena.lock();
         state.lent.1 += moved;
-        state.bytes.reserved.add(missing.len() as u64 * chunk.get());
+        state.grow(heap, missing.len() as u64, missing.len() as u64 * chunk.get());
         state.history.add(
             &self.events,
             EventKind::SegmentMap,
@@ -116,7 +116,7 @@ impl Pool {
         let reserved = self.reserved.figure().current;
         let (allocations, peak) = {
             let state = arena.lock();
-            (state.allocations, state.bytes.active.peak)
+            (state.bytes.blocks.total, state.bytes.active.peak)
         };
         let used = self.totals.peaks()[2].max(peak);
         let credit = reserved / chunk + allocations / ALLOCATIONS_A_SHIFT;
@@ -159,7 +159,7 @@ impl Pool {
     fn stow(&self, hand: Vec<Spare>) {
         let (fresh, old): (Vec<_>, Vec<_>) = hand.into_iter().partition(|spare| spare.fresh);
         for spare in fresh {
-            self.reserved.sub(spare.block.size().get());
+            self.reserved.undo(spare.block.size().get());
             drop(spare);
         }
         self.spares().extend(old);
@@ -174,7 +174,7 @@ impl Pool {
             match self.device.create_block(chunk, CreateOptions::default()) {
                 Ok(block) => hand.push(Spare { block, mark: None, fresh: true }),
                 Err(e) => {
-                    self.reserved.sub(chunk.get());
+                    self.reserved.undo(chunk.get());
                     return if is_shortage(e.kind) { Ok(()) } else { Err(e) };
                 }
             }
@@ -207,7 +207,7 @@ impl Pool {
         match result {
             Ok((blocks, mark)) => {
                 let bytes = chunks.len() as u64 * self.chosen.chunk[heap].get();
-                state.bytes.reserved.sub(bytes);
+                state.shrink(heap, chunks.len() as u64, bytes);
                 state.lent.0 += chunks.len() as u64;
                 state.history.add(
                     &self.events,

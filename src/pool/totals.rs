@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 /// A change of more than this, and a 64th of what was added before, is added at once.
 const MUCH: u64 = 1 << 20;
 const PART: u64 = 64;
+/// Figures that are summed.
+const FIGURES: usize = 5;
 
 #[derive(Debug, Default)]
 struct Total {
@@ -23,18 +25,18 @@ impl Total {
     }
 }
 
-/// Allocated, requested and active bytes of all arenas, without what they still owe.
+/// Allocated, requested and active bytes and blocks of all arenas, without what they still owe.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
-    totals: [Total; 3],
+    totals: [Total; FIGURES],
     /// There is more than one arena; one alone knows its sums.
     several: AtomicBool,
 }
 
 impl Totals {
-    /// The highest sums that were seen: allocated, requested, active.
-    pub(super) fn peaks(&self) -> [u64; 3] {
-        [0, 1, 2].map(|i: usize| self.totals[i].peak.load(Ordering::Relaxed).max(0) as u64)
+    /// The highest sums that were seen: allocated, requested, active, blocks, active blocks.
+    pub(super) fn peaks(&self) -> [u64; FIGURES] {
+        std::array::from_fn(|i| self.totals[i].peak.load(Ordering::Relaxed).max(0) as u64)
     }
 
     pub(super) fn reset(&self) {
@@ -51,7 +53,7 @@ impl Totals {
 
 /// What one arena has added.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Flushed([u64; 3]);
+pub(super) struct Flushed([u64; FIGURES]);
 
 impl Flushed {
     /// Adds what has changed, where it is much.
@@ -67,7 +69,8 @@ impl Flushed {
 
     #[cold]
     fn flush(&mut self, bytes: &Bytes, totals: &Totals) {
-        let now = [bytes.allocated.current, bytes.requested.current, bytes.active.current];
+        let Bytes { allocated, requested, active, blocks, active_blocks, .. } = bytes;
+        let now = [allocated, requested, active, blocks, active_blocks].map(|figure| figure.current);
         for (total, (now, then)) in totals.totals.iter().zip(now.into_iter().zip(&mut self.0)) {
             total.add(now.wrapping_sub(std::mem::replace(then, now)) as i64);
         }
@@ -79,12 +82,14 @@ impl Flushed {
 pub(super) struct Shared {
     current: AtomicU64,
     peak: AtomicU64,
+    total: AtomicU64,
 }
 
 impl Shared {
     pub(super) fn figure(&self) -> Figure {
         let current = self.current.load(Ordering::Relaxed);
-        Figure { current, peak: self.peak.load(Ordering::Relaxed).max(current) }
+        let peak = self.peak.load(Ordering::Relaxed).max(current);
+        Figure { current, peak, total: self.total.load(Ordering::Relaxed) }
     }
 
     /// Adds `n` where the sum stays within `limit`.
@@ -93,10 +98,17 @@ impl Shared {
         match self.current.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
             Ok(before) => {
                 self.peak.fetch_max(before + n, Ordering::Relaxed);
+                self.total.fetch_add(n, Ordering::Relaxed);
                 true
             }
             Err(_) => false,
         }
+    }
+
+    /// Takes back what was added for nothing.
+    pub(super) fn undo(&self, n: u64) {
+        self.sub(n);
+        self.total.fetch_sub(n, Ordering::Relaxed);
     }
 
     pub(super) fn sub(&self, n: u64) {

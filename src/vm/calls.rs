@@ -339,6 +339,10 @@ impl Calls {
         Self::timed(|| self.driver.timeline_create(self.ordinal))
     }
 
+    pub(crate) fn counter_create(&self) -> Result<(TimelineId, u64)> {
+        Self::timed(|| self.driver.counter_create(self.ordinal))
+    }
+
     pub(crate) fn timeline_destroy(&self, timeline: TimelineId) -> Result<()> {
         Self::timed(|| self.driver.timeline_destroy(timeline))
     }

@@ -122,6 +122,13 @@ impl Native {
     }
 }
 
+/// The number at a host address that a counter gave, which lives.
+pub(crate) fn counted(address: u64) -> u64 {
+    // SAFETY: it stands there until the counter is destroyed, and is written whole.
+    let value = unsafe { std::sync::atomic::AtomicU64::from_ptr(address as *mut u64) };
+    value.load(std::sync::atomic::Ordering::Acquire)
+}
+
 /// What every check gets.
 pub(crate) struct Bench {
     pub(crate) driver: Arc<dyn Driver>,

@@ -1,6 +1,6 @@
 //! Timelines between streams, and the layer above.
 
-use super::{Bench, noise};
+use super::{Bench, counted, noise};
 use gvmm::driver::{CopySlice, CreateOptions, Stream, TimelineId};
 use gvmm::units::{ByteSize, DevicePtr};
 use gvmm::vm::{Device, Owner, RemapEntry};
@@ -73,6 +73,23 @@ pub(crate) fn late_waits_are_let_go(bench: &Bench) {
     for stream in [first, late] {
         driver.streams().destroy(stream).expect("destroyed");
     }
+}
+
+/// A counter's value stands in host memory, at 0 at first, also where its cell was another's before.
+pub(crate) fn counters_are_seen_without_a_call(bench: &Bench) {
+    let driver = &bench.driver;
+    let stream = bench.stream();
+    for _ in 0..2 {
+        let (counter, address) = driver.counter_create(bench.device).expect("a counter");
+        assert_eq!(counted(address), 0);
+        for wanted in [1, 5] {
+            driver.timeline_write(stream, counter, wanted).expect("written");
+            bench.wait(stream);
+            assert_eq!(counted(address), wanted);
+        }
+        driver.timeline_destroy(counter).expect("destroyed");
+    }
+    driver.streams().destroy(stream).expect("destroyed");
 }
 
 /// What the layer above does: many entries remapped in one call, shuffled, copied, retired.

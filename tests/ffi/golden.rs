@@ -36,7 +36,7 @@ fn prototypes() -> Vec<String> {
         comment &= !line.trim_end().ends_with("*/");
     }
     let calls = code.split(';').map(str::trim).filter(|s| s.contains("gvmm_") && s.ends_with(')'));
-    calls.filter(|s| !s.contains("typedef") && !s.contains('}')).map(str::to_string).collect()
+    calls.filter(|s| !["typedef", "}", "(*"].iter().any(|no| s.contains(no))).map(str::to_string).collect()
 }
 
 /// The name of a prototype's function.
@@ -73,9 +73,12 @@ fn the_soname_is_that_of_an_unstable_version_and_the_library_stays_loaded() {
     assert!(said.contains("NODELETE"), "{said}");
 }
 
+/// A struct's name and those of its fields.
+type Struct = (String, Vec<String>);
+
 /// The structs of the header with their fields.
-fn structs() -> Vec<(String, Vec<String>)> {
-    let (mut structs, mut open): (Vec<(String, Vec<String>)>, _) = (Vec::new(), None);
+fn structs() -> Vec<Struct> {
+    let (mut structs, mut open): (Vec<Struct>, Option<Struct>) = (Vec::new(), None);
     for line in header().lines() {
         if let Some(rest) = line.strip_prefix("typedef struct ")
             && let Some(name) = rest.strip_suffix(" {")
@@ -83,6 +86,10 @@ fn structs() -> Vec<(String, Vec<String>)> {
             open = Some((name.to_string(), Vec::new()));
         } else if line.starts_with('}') {
             structs.extend(open.take());
+        } else if let (Some((_, fields)), Some((_, rest))) = (&mut open, line.split_once("(*")) {
+            fields.extend(rest.split(')').next().map(str::to_string));
+        } else if line.starts_with("        ") {
+            // The rest of a function's parameters.
         } else if let (Some((_, fields)), Some(field)) = (&mut open, line.trim().strip_suffix(';')) {
             let field = field.split('[').next().unwrap_or_default();
             fields.push(field.rsplit([' ', '*']).next().unwrap_or_default().to_string());

@@ -208,6 +208,13 @@ impl Fake {
     }
 }
 
+/// The number at a host address that a counter gave, which lives.
+pub(crate) fn counted(address: u64) -> u64 {
+    // SAFETY: it stands there until the counter is destroyed, and is written whole.
+    let value = unsafe { std::sync::atomic::AtomicU64::from_ptr(address as *mut u64) };
+    value.load(std::sync::atomic::Ordering::Acquire)
+}
+
 pub(crate) fn granule(driver: &dyn Driver) -> Granularity {
     driver.granularity(FIRST, ByteSize(1)).expect("a granule")
 }

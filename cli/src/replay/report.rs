@@ -101,7 +101,7 @@ impl Repetition {
             oom: sum(|outcome| outcome.oom),
             lent_chunks: after.lent_chunks - before.lent_chunks,
             device_syncs: after.host_waits - before.host_waits,
-            address_space_bytes: stats.address_space.get(),
+            address_space_bytes: stats.address_space.current,
             driver_calls: DriverCalls {
                 create: calls(|calls| calls.create),
                 map: calls(|calls| calls.map),

@@ -14,6 +14,10 @@ pub(super) const PINNED_HOST: u32 = 3;
 pub(super) const AT_LEAST: u32 = 0;
 
 impl Clock for Core {
+    fn has_counters(&self, device: Ordinal) -> Result<bool> {
+        self.has_values(device)
+    }
+
     fn opened(&self) -> Vec<Arc<Context>> {
         self.devices.iter().filter_map(|device| device.primary.get().cloned()).collect()
     }

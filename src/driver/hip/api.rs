@@ -209,6 +209,11 @@ impl Api {
         self.stream_write_value.is_some() && self.stream_wait_value.is_some()
     }
 
+    /// True where streams can write 64-bit values.
+    pub(super) fn writes_values(&self) -> bool {
+        self.stream_write_value.is_some()
+    }
+
     /// True where many copies can be given in one call.
     pub(super) fn has_batches(&self) -> bool {
         self.copy_batch.is_some()

@@ -9,6 +9,11 @@ use crate::driver::timelines::Clock;
 use crate::error::{Error, Kind, Operation, Result};
 
 impl Clock for Core {
+    /// Streams that only write, for the host to read, are not what deadlocked.
+    fn has_counters(&self, device: Ordinal) -> Result<bool> {
+        self.device(device, Operation::Timeline).map(|_| self.api.writes_values())
+    }
+
     fn opened(&self) -> Vec<Ordinal> {
         self.devices.iter().filter(|d| d.kit.get().is_some()).map(|d| d.ordinal).collect()
     }

@@ -263,6 +263,12 @@ impl Driver for HostDriver {
         Ok(self.timelines.create())
     }
 
+    fn counter_create(&self, device: Ordinal) -> Result<(TimelineId, u64)> {
+        self.check_device(device, Operation::Timeline)?;
+        let id = self.timelines.create();
+        Ok((id, self.timelines.address(id)?))
+    }
+
     fn timeline_destroy(&self, timeline: TimelineId) -> Result<()> {
         self.timelines.destroy(timeline)
     }

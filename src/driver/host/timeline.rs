@@ -143,6 +143,13 @@ impl Timelines {
         Ok(by_id.get(&id.0).ok_or_else(unknown)?.value())
     }
 
+    /// Where the value stands until the timeline is destroyed: the table's `Arc` keeps it in place.
+    pub(super) fn address(&self, id: TimelineId) -> Result<u64> {
+        let by_id = self.by_id.read().unwrap_or_else(PoisonError::into_inner);
+        let timeline = by_id.get(&id.0).ok_or_else(unknown)?;
+        Ok((&raw const timeline.value).addr() as u64)
+    }
+
     /// A write or a wait that is pending from now on.
     pub(super) fn ticket(&self, id: TimelineId, value: u64) -> Result<Ticket> {
         // Under the table's lock, so that nobody destroys the timeline before the ticket counts.

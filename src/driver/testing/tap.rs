@@ -127,6 +127,10 @@ impl<T: Tap> Driver for T {
         self.around(Call::TIMELINE_CREATE, NOWHERE, |d| d.timeline_create(device))
     }
 
+    fn counter_create(&self, device: Ordinal) -> Result<(TimelineId, u64)> {
+        self.around(Call::TIMELINE_CREATE, NOWHERE, |d| d.counter_create(device))
+    }
+
     fn timeline_destroy(&self, timeline: TimelineId) -> Result<()> {
         self.around(Call::TIMELINE_DESTROY, NOWHERE, |d| d.timeline_destroy(timeline))
     }

@@ -217,6 +217,11 @@ pub trait Driver: Send + Sync + Debug {
     /// Whose it is.
     fn kind(&self) -> DriverKind;
 
+    /// Its version in the vendor's words, such as `CUDA 13.0`; none where it has none.
+    fn version_in_words(&self) -> Option<String> {
+        None
+    }
+
     /// How many devices there are.
     fn device_count(&self) -> u32;
 

@@ -116,6 +116,8 @@ pub(super) struct Solution {
     pub(super) cost: u128,
     /// No plan within the budget costs less; the same as `cost` where the solution is exact.
     pub(super) bound: u128,
+    /// How many plans were made for it.
+    pub(super) tried: u32,
 }
 
 /// Which charges are on.

@@ -22,11 +22,10 @@ use std::sync::Arc;
 const MIB: u64 = 1 << 20;
 /// Steps whose data is checked, and steps of each round that is timed.
 const CHECKED: usize = 6;
-const STEPS: usize = 48;
-const ROUNDS: usize = 3;
+const STEPS: usize = 24;
 const SMALL: u64 = 4096;
 /// Slices of joint copies.
-const SLICES: [usize; 3] = [1, 256, 1024];
+const SLICES: [usize; 3] = [1, 128, 480];
 /// Slots that are mapped, of which one moves, or all.
 const MAPPED: usize = 8;
 
@@ -101,7 +100,7 @@ impl Step {
 }
 
 /// Runs and times one kind of steps.
-fn run(device: &Arc<Device>, kind: &Kind) -> Result<Step, Failure> {
+fn run(device: &Arc<Device>, kind: &Kind, rounds: u32) -> Result<Step, Failure> {
     let trace = kind.trace();
     let mut run = start(device, &trace, &kind.serving())?;
     let mut checked = Vec::new();
@@ -110,7 +109,7 @@ fn run(device: &Arc<Device>, kind: &Kind) -> Result<Step, Failure> {
     }
     run.start_timing().during("timed pass")?;
     let mut timed = Vec::new();
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds {
         timed.append(&mut time(run.as_mut(), &trace, 0..STEPS)?);
     }
     let step = Step::of(&timed);
@@ -127,6 +126,7 @@ fn run(device: &Arc<Device>, kind: &Kind) -> Result<Step, Failure> {
 /// What is measured before what builds on it, in µs.
 struct Lab {
     device: Arc<Device>,
+    rounds: u32,
     step: f64,
     slot: f64,
     changed: f64,
@@ -142,7 +142,8 @@ pub(super) fn measure(
         missing.extend(["step", "slot", "changed_slot", "remap", "remap_slot", "remap_wait"]);
         return on_gpu_missing(missing);
     };
-    let mut lab = Lab { device, step: 0.0, slot: 0.0, changed: 0.0 };
+    let rounds = (options.repeat / 5).clamp(1, 8);
+    let mut lab = Lab { device, rounds, step: 0.0, slot: 0.0, changed: 0.0 };
     lab.any_step(profile)?;
     lab.remaps(profile, missing)?;
     if lab.device.driver().kind() != DriverKind::CUDA {
@@ -168,7 +169,7 @@ fn on_gpu_missing(missing: &mut Missing) -> Result<(), Failure> {
 
 impl Lab {
     fn run(&self, kind: Kind) -> Result<Step, Failure> {
-        run(&self.device, &kind)
+        run(&self.device, &kind, self.rounds)
     }
 
     /// What a step takes in which so many slots are looked at and so many of them changed.
@@ -179,8 +180,8 @@ impl Lab {
     /// Steps in which nothing is to be done, and in which buffers change.
     fn any_step(&mut self, profile: &mut Profile) -> Result<(), Failure> {
         let still = |slots| Kind { small: (slots, 0), threshold: Threshold::OFF, ..COPIED };
-        let (few, many) = (self.run(still(16))?.host, self.run(still(1024))?.host);
-        self.slot = ((many - few) / 1008.0).max(0.0);
+        let (few, many) = (self.run(still(16))?.host, self.run(still(528))?.host);
+        self.slot = ((many - few) / 512.0).max(0.0);
         self.step = 16.0f64.mul_add(-self.slot, few).max(0.0);
         let (rest, moved) = (self.run(COPIED)?, self.run(Kind { small: (256, 256), ..COPIED })?);
         self.changed = ((moved.host - rest.host) / 256.0).max(0.0);

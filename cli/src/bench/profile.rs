@@ -68,9 +68,13 @@ fn text(profile: &Profile, report: &Report, missing: &[&str]) -> String {
     text += &format!("# times are {}\n", report.header.times);
     if !missing.is_empty() {
         text += &format!(
-            "# not measured here, but taken from the built-in profile or from what one peer adds: {}\n",
+            "# not measured here, but taken from the built-in profile: {}\n",
             missing.join(", ")
         );
+    }
+    let peers = report.rows.iter().map(|row| row.peers).max();
+    if peers == Some(1) {
+        text += "# more than one peer was not measured: each is taken to add what the first adds\n";
     }
     for skipped in &report.skipped {
         text += &format!("# not measured: {}: {}\n", skipped.what, skipped.why);
@@ -126,7 +130,6 @@ fn peers(profile: &mut Profile, rows: &[Row], missing: &mut Missing) {
         // What the first adds, once more.
         profile.further_peer_set_access = more(&access, &profile.set_access);
         profile.further_peer_unmap = more(&unmap, &profile.unmap);
-        missing.extend(["further_peer_set_access", "further_peer_unmap"]);
     }
     (profile.peer_set_access, profile.peer_unmap) = (access, unmap);
 }

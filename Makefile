@@ -19,7 +19,7 @@ RECORDING := $(TARGET)/$(TRACE).csv
 DENY_VERSION := 0.20.2
 TOOLS := $(abspath $(TARGET))/tools
 
-.PHONY: all demo examples recording library test lint oracle deny miri bless bench clean
+.PHONY: all demo examples recording library wheel test lint oracle deny miri bless bench clean
 
 all: library
 
@@ -27,6 +27,10 @@ all: library
 library:
 	$(CARGO) build --package gvmm --lib --profile $(PROFILE)
 	ln -sf libgvmm.so $(LIBDIR)/libgvmm.so.0
+
+# The Python package with the library in it; needs nothing but Python.
+wheel: library
+	GVMM_WHEEL_LIBRARY=$(abspath $(LIBDIR))/libgvmm.so python3 python/backend.py $(TARGET)/wheel
 
 demo: $(LIBDIR)/step_loop $(RECORDING)
 	$(LIBDIR)/step_loop $(RECORDING)

@@ -25,6 +25,14 @@ static void said(int line, const char *function, const char *parameter, gvmm_sta
 /* Where NULL means something. */
 #define MAY(function, parameter, wanted, ...) said(__LINE__, #function, #parameter, wanted, function(__VA_ARGS__))
 
+/* Of PyTorch's hooks, which answer nothing: what the library has to say afterwards. */
+#define HOOK(function, parameter, wanted, ...)                                                     \
+    do {                                                                                           \
+        OK(gvmm_torch_alloc(8, -1, NULL) == NULL ? GVMM_STATUS_SUCCESS : GVMM_ERROR_INTERNAL);     \
+        function(__VA_ARGS__);                                                                     \
+        said(__LINE__, #function, #parameter, wanted, last_detail().status);                       \
+    } while (0)
+
 static void function(void *user_data) { (void)user_data; }
 static void callback(uint32_t level, const char *target, const char *message, void *user_data) {
     (void)level, (void)target, (void)message, (void)user_data;
@@ -380,7 +388,24 @@ static void teardown(void) {
     OK(gvmm_device_close(d));
 }
 
+/* Before each, the last error is NO_DEVICE. */
+static void torch(void) {
+    gvmm_torch_pool_id id = {1, 2};
+    void *p = gvmm_torch_alloc(8, 0, s);
+    CHECK(p != NULL);
+    HOOK(gvmm_torch_alloc, stream, GVMM_ERROR_INVALID_STREAM, 8, 0, NULL);
+    HOOK(gvmm_torch_free, address, GVMM_ERROR_NO_DEVICE, NULL, 8, 0, s);
+    HOOK(gvmm_torch_record_stream, address, GVMM_ERROR_NO_DEVICE, NULL, s);
+    HOOK(gvmm_torch_record_stream, stream, GVMM_ERROR_INVALID_STREAM, p, NULL);
+    HOOK(gvmm_torch_base_alloc, address, GVMM_ERROR_INVALID_ARGUMENT, NULL, NULL);
+    HOOK(gvmm_torch_base_alloc, out_size_bytes, GVMM_ERROR_NO_DEVICE, p, NULL);
+    HOOK(gvmm_torch_begin_allocate_to_pool, filter, GVMM_ERROR_NULL_POINTER, 0, id, NULL);
+    NUL(gvmm_torch_pool, out_pool, 0, NULL);
+    HOOK(gvmm_torch_free, stream, GVMM_ERROR_NO_DEVICE, p, 8, 0, NULL);
+}
+
 int main(void) {
+    setenv("GVMM_HOST_MEMORY", "256M", 1); /* valgrind has few addresses to give */
     setup();
     tables_and_options();
     messages();
@@ -392,6 +417,7 @@ int main(void) {
     allocations();
     copies();
     bindings();
+    torch();
     segments();
     pools();
     teardown();

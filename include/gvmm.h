@@ -1146,7 +1146,7 @@ typedef struct gvmm_remap_report {
  * unmapped, their blocks are still held, and the next remap there rebuilds them.
  * Parameters: `device`; `entries`, `count` elements `stride_bytes` apart; `streams`, `stream_count`
  * streams that the host waits for before the first unmap; if 0, the caller vouches that nothing running
- * uses what is unmapped; `out_report`, what was done, or NULL.
+ * uses the places named; `out_report`, what was done, or NULL.
  * Statuses: as `gvmm_map`; INVALID_ARGUMENT (one place named twice, another device's reservation),
  * PARTIAL_MAPPING, INVALID_STREAM, STREAM_CAPTURING, UNKNOWN_VERSION, RANGE_LOST; the last-error detail
  * names the entry.
@@ -1763,7 +1763,7 @@ typedef struct gvmm_step_report {
  * enqueued, moved slots are remapped (only then may the host wait, for the step before). Otherwise the
  * answer is RECORD_AGAIN, a success: the slots are laid out anew, the generation is raised, no step starts
  * and nothing is enqueued; ask `gvmm_binding_addresses`, record the command buffer with those, and begin
- * again.
+ * again. (Without GVMM_CAPABILITY_ALIASING, new addresses may have nothing behind them until that begin.)
  *
  * State: before, no step is begun. After SUCCESS one is, until end or abort. A buffer must live until the
  * stream has passed end; then its block may be destroyed. The stream must live until the binding's next
@@ -2561,6 +2561,145 @@ gvmm_status gvmm_device_fail_calls(gvmm_device *device,
                                    uint64_t count,
                                    gvmm_status status);
 
+/* ---- PyTorch's pluggable allocator, CUDA and ROCm: functions of the exact types that it calls. ---- */
+
+/** The number of a pool for graphs: PyTorch's `std::pair` of two numbers, passed by value. */
+typedef struct gvmm_torch_pool_id {
+    /** Its first half. */
+    uint64_t first;
+    /** Its second half. */
+    uint64_t second;
+} gvmm_torch_pool_id;
+
+/**
+ * PyTorch's allocation: memory of a device for work on a stream. The device's pool is made at the first call for it, over
+ * the driver that GVMM_DRIVER names, else HIP's where the process has HIP's library, else CUDA's.
+ *
+ * State: after success the block lives until `gvmm_torch_free`. The caller's current context is as before, and no other
+ * device is touched.
+ * Parameters: `size_bytes`; `device`, PyTorch's number; `stream`, of this device.
+ * Returns: the block, or NULL for 0 bytes, and NULL where it failed: then `gvmm_last_error_message` says why, and for lack
+ * of memory how much was asked, free, lent, and held by whom.
+ * Threads: thread-safe.
+ */
+void *gvmm_torch_alloc(size_t size_bytes,
+                       int device,
+                       void *stream);
+
+/**
+ * PyTorch's free: gives a block back. An address at which no block in use starts is logged, the first as a warning, and
+ * left alone; so is everything in a child made by fork.
+ *
+ * State: after it the block is used again for its stream at once, for others once that stream and those of
+ * `gvmm_torch_record_stream` have passed what is enqueued on them now.
+ * Parameters: `address`, or NULL; `size_bytes`, which is not looked at; `device`, PyTorch's number; `stream`, the last that
+ * uses the block.
+ * Returns: nothing.
+ * Threads: thread-safe.
+ */
+void gvmm_torch_free(void *address,
+                     size_t size_bytes,
+                     int device,
+                     void *stream);
+
+/**
+ * PyTorch's first word to its current allocator. Nothing is made yet: pools come with the first allocation.
+ *
+ * State: changes none.
+ * Parameters: `device_count`, which is not looked at.
+ * Returns: nothing.
+ * Threads: thread-safe.
+ */
+void gvmm_torch_init(int device_count);
+
+/**
+ * PyTorch's `empty_cache`: gives back the memory that nothing uses, of all devices.
+ *
+ * State: waits for the streams that used it; nothing is given back while a stream is captured.
+ * Parameters: none.
+ * Returns: nothing.
+ * Threads: thread-safe.
+ */
+void gvmm_torch_reset(void);
+
+/**
+ * PyTorch's `set_per_process_memory_fraction`. A device without a pool keeps it in mind.
+ *
+ * State: after a failure (`gvmm_last_error_message`) the limit is as before.
+ * Parameters: `fraction` of the device's memory, above 0 and at most 1, and no less than blocks in use take; `device`,
+ * PyTorch's number.
+ * Returns: nothing.
+ * Threads: thread-safe.
+ */
+void gvmm_torch_memory_fraction(double fraction,
+                                int device);
+
+/**
+ * The block that an address lies in.
+ *
+ * State: changes none.
+ * Parameters: `address`, in a block in use; `out_size_bytes`, its size, or NULL.
+ * Returns: where the block starts, or NULL where there is none.
+ * Threads: thread-safe.
+ */
+void *gvmm_torch_base_alloc(void *address, size_t *out_size_bytes);
+
+/**
+ * Says that a stream uses a block, too (PyTorch's `record_stream`). An address in no block is logged and left alone.
+ *
+ * State: once the block is freed, it is used again only after this stream has passed what is enqueued on it then.
+ * Parameters: `address`, in a block in use; `stream`, of the same device.
+ * Returns: nothing.
+ * Threads: thread-safe.
+ */
+void gvmm_torch_record_stream(void *address,
+                              void *stream);
+
+/**
+ * From here on, a device's allocations for the streams that a filter takes go to a pool of their own, for a graph that is
+ * being captured. Until the end, nothing of the device's pools is unmapped, lent or waited for.
+ *
+ * State: the pool is made where it does not exist, and has one user more. After a failure nothing has changed.
+ * Parameters: `device`, PyTorch's number; `id`, the pool's; `filter`, a `const std::function<bool(stream)> *` of libstdc++
+ * that is read during the call and copied.
+ * Returns: nothing.
+ * Threads: thread-safe.
+ */
+void gvmm_torch_begin_allocate_to_pool(int device,
+                                       gvmm_torch_pool_id id,
+                                       const void *filter);
+
+/**
+ * Ends what `gvmm_torch_begin_allocate_to_pool` began. The pool stays for its users.
+ *
+ * State: after a failure nothing has changed.
+ * Parameters: `device`, PyTorch's number; `id`, the pool's.
+ * Returns: nothing.
+ * Threads: thread-safe.
+ */
+void gvmm_torch_end_allocate_to_pool(int device, gvmm_torch_pool_id id);
+
+/**
+ * A pool for graphs has one user less; without any, its free memory is used for everything.
+ *
+ * State: after a failure nothing has changed.
+ * Parameters: `device`, PyTorch's number; `id`, the pool's.
+ * Returns: nothing.
+ * Threads: thread-safe.
+ */
+void gvmm_torch_release_pool(int device, gvmm_torch_pool_id id);
+
+/**
+ * A handle on the pool that PyTorch's allocations of a device come from: for statistics, limits and snapshots.
+ *
+ * State: after success the handle lives until `gvmm_pool_destroy`, which gives up the handle only.
+ * Parameters: `device`, PyTorch's number; `out_pool`, the handle.
+ * Statuses: NO_DEVICE, WRONG_STATE (nothing was allocated there yet, so that there is no pool).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_torch_pool(int device,
+                            gvmm_pool **out_pool);
+
 /* ---- Options of the process. ---- */
 
 /** A switch of `gvmm_options`: as its variable says. */
@@ -2617,6 +2756,10 @@ typedef struct gvmm_options {
     const char *host_capabilities;
     /** Simulated costs of the host driver, such as `h200` (`GVMM_HOST_COSTS`). */
     const char *host_costs;
+    /** Which devices may use a framework's pools on others, such as `all` or `0,1` (`GVMM_POOL_PEERS`). */
+    const char *pool_peers;
+    /** How many events a pool keeps for snapshots, for each stream (`GVMM_POOL_HISTORY`). */
+    uint64_t pool_history;
 } gvmm_options;
 
 /**

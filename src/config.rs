@@ -8,7 +8,7 @@ mod variables;
 pub use variables::{Variable, variables};
 
 use crate::error::{Error, Kind, Operation, Result};
-use read::{Reader, bytes, driver, filter, number, path, plan, quirks};
+use read::{Reader, bytes, driver, filter, history, number, path, peers, plan, quirks};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -60,6 +60,10 @@ pub struct PoolConfig {
     pub small_chunk: Option<u64>,
     /// The most that a pool reserves (`GVMM_POOL_LIMIT`).
     pub limit: Option<u64>,
+    /// The devices that may use a framework's pools of others, a bit each (`GVMM_POOL_PEERS`); all bits: all devices.
+    pub peers: u64,
+    /// How many events a pool keeps for snapshots, for each stream (`GVMM_POOL_HISTORY`).
+    pub history: u32,
 }
 
 /// How the host driver shall behave; plain data.
@@ -180,6 +184,8 @@ impl Config {
                 chunk: reader.get(POOL_CHUNK, "a number of bytes such as 16M", bytes),
                 small_chunk: reader.get(POOL_SMALL_CHUNK, "a number of bytes such as 2M", bytes),
                 limit: reader.get(POOL_LIMIT, "a number of bytes such as 70G", bytes),
+                peers: reader.get(POOL_PEERS, "none, all or devices such as 0,1", peers).unwrap_or_default(),
+                history: reader.get(POOL_HISTORY, "a number of events", history).unwrap_or_default(),
             },
             plan_auto: reader.get(PLAN, "threshold or auto", plan).unwrap_or_default(),
             profile: lookup(PROFILE).and_then(path),

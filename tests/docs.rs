@@ -21,7 +21,7 @@ fn documents() -> Vec<PathBuf> {
 
 /// Words in backquotes and link targets that look like files of this repository.
 fn named_files(text: &str) -> Vec<String> {
-    const TOP: [&str; 10] = [
+    const TOP: [&str; 11] = [
         "src/",
         "docs/",
         "tests/",
@@ -29,6 +29,7 @@ fn named_files(text: &str) -> Vec<String> {
         "c_examples/",
         "cli/",
         "include/",
+        "python/",
         "scripts/",
         "benches/",
         ".ci/",

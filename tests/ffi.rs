@@ -5,6 +5,8 @@
 mod golden;
 #[path = "ffi/logger.rs"]
 mod logger;
+#[path = "ffi/python.rs"]
+mod python;
 #[path = "ffi/toolbox.rs"]
 mod toolbox;
 
@@ -58,6 +60,7 @@ programs! {
     pool_faults "pool_faults.c",
     pool_capture "pool_capture.c",
     cplusplus "cplusplus.cc",
+    torch_hooks "torch_hooks.cc",
     tables "tables.c",
     options "options.c",
     timelines "timelines.c",

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// The files of `src/capi`, each a section of the header, in order: a type comes before its uses.
-const FILES: [&str; 29] = [
+const FILES: [&str; 30] = [
     "version",
     "status",
     "types",
@@ -32,6 +32,7 @@ const FILES: [&str; 29] = [
     "pool_stats",
     "pool_snapshot",
     "testing",
+    "shims/torch",
     "options",
     "api",
 ];

@@ -11,11 +11,13 @@ mod pattern;
 mod pool;
 mod replay;
 mod report;
+mod run;
 mod selftest;
 mod service;
 mod setup;
 mod stream;
 mod trace;
+mod vmm_trace;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use failure::Failure;
@@ -44,6 +46,8 @@ enum Command {
     #[command(subcommand)]
     Bench(bench::Command),
     Selftest(SelftestOptions),
+    Run(run::Run),
+    VmmTrace(vmm_trace::VmmTrace),
 }
 
 /// Runs a recording of which buffers a compiled step binds, and checks all data.
@@ -183,6 +187,8 @@ fn main() -> ExitCode {
         Command::Info(options) => info(&options),
         Command::Bench(command) => bench::run(&command),
         Command::Selftest(options) => selftest(&options),
+        Command::Run(options) => run::run(&options),
+        Command::VmmTrace(options) => vmm_trace::run(&options),
     };
     result.unwrap_or_else(|failure| {
         eprintln!("gvmm: {failure}");

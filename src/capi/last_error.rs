@@ -245,9 +245,14 @@ fn message() -> Text {
     text
 }
 
+/// The last failure in words.
+pub(super) fn text() -> String {
+    String::from_utf8_lossy(message().as_bytes()).into_owned()
+}
+
 #[cfg(test)]
 pub(super) fn message_for_tests() -> String {
-    String::from_utf8_lossy(message().as_bytes()).into_owned()
+    text()
 }
 
 fn detail() -> gvmm_error_detail {

@@ -36,6 +36,7 @@ pub mod record;
 pub mod remap;
 pub mod reservation;
 pub mod segment;
+pub mod shims;
 pub mod slot;
 pub mod status;
 pub mod step;

@@ -63,6 +63,10 @@ pub struct gvmm_options {
     pub host_capabilities: *const c_char,
     /// Simulated costs of the host driver, such as `h200` (`GVMM_HOST_COSTS`).
     pub host_costs: *const c_char,
+    /// Which devices may use a framework's pools on others, such as `all` or `0,1` (`GVMM_POOL_PEERS`).
+    pub pool_peers: *const c_char,
+    /// How many events a pool keeps for snapshots, for each stream (`GVMM_POOL_HISTORY`).
+    pub pool_history: u64,
 }
 
 /// Sets options of the process in the place of environment variables, for a program that is embedded where it cannot
@@ -109,6 +113,8 @@ versioned!(gvmm_options {
     host_max_maps,
     host_capabilities,
     host_costs,
+    pool_peers,
+    pool_history,
 });
 
 type Text = (&'static str, String);
@@ -126,6 +132,7 @@ fn texts(c: Caller, options: &gvmm_options) -> Result<Vec<Text>> {
         ("GVMM_QUIRKS", options.quirks),
         ("GVMM_HOST_CAPS", options.host_capabilities),
         ("GVMM_HOST_COSTS", options.host_costs),
+        ("GVMM_POOL_PEERS", options.pool_peers),
     ] {
         texts.extend(c.text_or_null(text)?.map(|text| (name, text)));
     }
@@ -147,6 +154,7 @@ fn numbers(options: &gvmm_options) -> Result<Vec<Text>> {
         ("GVMM_HOST_DEVICES", u64::from(options.host_devices)),
         ("GVMM_HOST_MEMORY", options.host_memory_bytes),
         ("GVMM_HOST_MAX_MAPS", options.host_max_maps),
+        ("GVMM_POOL_HISTORY", options.pool_history),
     ];
     let named = named.into_iter().filter_map(|(name, text)| Some((name, text?)));
     let counted =
@@ -205,6 +213,8 @@ mod tests {
             host_max_maps: 7,
             host_capabilities: text,
             host_costs: text,
+            pool_peers: text,
+            pool_history: 8,
         }
     }
 

@@ -63,7 +63,7 @@ pub struct gvmm_remap_report {
 /// unmapped, their blocks are still held, and the next remap there rebuilds them.
 /// Parameters: `device`; `entries`, `count` elements `stride_bytes` apart; `streams`, `stream_count`
 /// streams that the host waits for before the first unmap; if 0, the caller vouches that nothing running
-/// uses what is unmapped; `out_report`, what was done, or NULL.
+/// uses the places named; `out_report`, what was done, or NULL.
 /// Statuses: as `gvmm_map`; INVALID_ARGUMENT (one place named twice, another device's reservation),
 /// PARTIAL_MAPPING, INVALID_STREAM, STREAM_CAPTURING, UNKNOWN_VERSION, RANGE_LOST; the last-error detail
 /// names the entry.

@@ -81,7 +81,7 @@ pub struct gvmm_step_report {
 /// enqueued, moved slots are remapped (only then may the host wait, for the step before). Otherwise the
 /// answer is RECORD_AGAIN, a success: the slots are laid out anew, the generation is raised, no step starts
 /// and nothing is enqueued; ask `gvmm_binding_addresses`, record the command buffer with those, and begin
-/// again.
+/// again. (Without GVMM_CAPABILITY_ALIASING, new addresses may have nothing behind them until that begin.)
 ///
 /// State: before, no step is begun. After SUCCESS one is, until end or abort. A buffer must live until the
 /// stream has passed end; then its block may be destroyed. The stream must live until the binding's next

@@ -83,6 +83,22 @@ pub(super) fn bytes(text: &str) -> Option<u64> {
     number(&text[..text.len() - 1])?.checked_mul(1 << shift)
 }
 
+/// A bit for each device.
+pub(super) fn peers(text: &str) -> Option<u64> {
+    match text {
+        "all" => Some(u64::MAX),
+        "none" => Some(0),
+        list => list.split(',').try_fold(0, |bits, item| {
+            let device: u32 = item.trim().parse().ok().filter(|device| *device < 64)?;
+            Some(bits | 1 << device)
+        }),
+    }
+}
+
+pub(super) fn history(text: &str) -> Option<u32> {
+    text.parse().ok()
+}
+
 pub(super) fn plan(text: &str) -> Option<bool> {
     match text {
         "auto" => Some(true),

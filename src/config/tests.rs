@@ -30,6 +30,8 @@ fn right_values_are_taken() {
         (POOL_CHUNK, "8M"),
         (POOL_SMALL_CHUNK, "4M"),
         (POOL_LIMIT, "70G"),
+        (POOL_PEERS, "0, 3"),
+        (POOL_HISTORY, "1000"),
         (PLAN, "auto"),
         (PROFILE, "/etc/h200.profile"),
         (TMP_COPY_THRESHOLD, "4096"),
@@ -47,7 +49,13 @@ fn right_values_are_taken() {
     assert_eq!(config.host.costs.as_deref(), Some("h200-peer"));
     assert_eq!(config.host.max_maps, 1000);
     assert_eq!(config.shadow_budget, Some(64 << 20));
-    let pool = PoolConfig { chunk: Some(8 << 20), small_chunk: Some(4 << 20), limit: Some(70 << 30) };
+    let pool = PoolConfig {
+        chunk: Some(8 << 20),
+        small_chunk: Some(4 << 20),
+        limit: Some(70 << 30),
+        peers: 0b1001,
+        history: 1000,
+    };
     assert_eq!(config.pool, pool);
     assert!(config.plan_auto);
     assert_eq!(config.profile, Some("/etc/h200.profile".into()));
@@ -76,6 +84,9 @@ fn a_wrong_value_is_one_warning_and_the_default() {
         (POOL_CHUNK, "large"),
         (POOL_SMALL_CHUNK, "-2M"),
         (POOL_LIMIT, "50%"),
+        (POOL_PEERS, "64"),
+        (POOL_PEERS, "0,,1"),
+        (POOL_HISTORY, "-1"),
         (PLAN, "cheap"),
         (TMP_COPY_THRESHOLD, "-1"),
         (TMP_COPY_THRESHOLD, "big"),

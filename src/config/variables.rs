@@ -27,6 +27,8 @@ pub(super) const SHADOW_BUDGET: &str = "GVMM_SHADOW_BUDGET";
 pub(super) const POOL_CHUNK: &str = "GVMM_POOL_CHUNK";
 pub(super) const POOL_SMALL_CHUNK: &str = "GVMM_POOL_SMALL_CHUNK";
 pub(super) const POOL_LIMIT: &str = "GVMM_POOL_LIMIT";
+pub(super) const POOL_PEERS: &str = "GVMM_POOL_PEERS";
+pub(super) const POOL_HISTORY: &str = "GVMM_POOL_HISTORY";
 pub(super) const PLAN: &str = "GVMM_PLAN";
 pub(super) const PROFILE: &str = "GVMM_PROFILE";
 pub(super) const TMP_COPY_THRESHOLD: &str = "XLA_VMM_TMP_COPY_THRESHOLD";
@@ -104,6 +106,12 @@ const VARIABLES: &[Variable] = &[
         "unset: all that there is",
         "The most of a device's memory that a pool reserves, in bytes, or with K, M, G or T behind",
     ),
+    variable(
+        POOL_PEERS,
+        "none",
+        "Which devices may use the memory of a framework's pools on other devices: none, all, or numbers such as 0,1",
+    ),
+    variable(POOL_HISTORY, "0", "How many events a pool keeps for snapshots, for each stream"),
     variable(
         PLAN,
         "threshold",

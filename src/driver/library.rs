@@ -10,10 +10,29 @@ use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// What a library that stands in front of a driver for us exports; such a library is not the driver.
 const MARKER: &CStr = c"gvmm_preload_marker";
+
+/// What a library that answers `dlsym` for us exports: the loader's own answer, for those who must have the driver.
+const BEHIND: &CStr = c"gvmm_preload_symbol";
+
+type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+
+/// The `dlsym` that gives a driver's own functions: a library preloaded for the program must not answer our calls.
+fn dlsym() -> Dlsym {
+    static FOUND: OnceLock<Dlsym> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        // SAFETY: the name ends in a zero byte; what all libraries see is asked.
+        let behind = unsafe { libc::dlsym(libc::RTLD_DEFAULT, BEHIND.as_ptr()) };
+        if behind.is_null() {
+            return libc::dlsym;
+        }
+        // SAFETY: a library that exports this name gives it this signature.
+        unsafe { std::mem::transmute::<*mut c_void, Dlsym>(behind) }
+    })
+}
 
 /// Where a vendor's library may be.
 #[derive(Clone, Copy, Debug)]
@@ -68,8 +87,9 @@ impl Library {
 
     /// The address of a symbol, or none.
     pub fn symbol(&self, name: &CStr) -> Option<NonNull<c_void>> {
+        let dlsym = dlsym();
         // SAFETY: the handle came from dlopen and is never closed; the name ends in a zero byte.
-        NonNull::new(unsafe { libc::dlsym(self.handle.as_ptr(), name.as_ptr()) })
+        NonNull::new(unsafe { dlsym(self.handle.as_ptr(), name.as_ptr()) })
     }
 
     /// What was opened.
@@ -112,6 +132,11 @@ fn has_base(path: &OsStr, base: &str) -> bool {
         Some(rest) => rest.is_empty() || rest.starts_with(b"."),
         None => false,
     }
+}
+
+/// True where the process has a library of that base name.
+pub fn is_loaded(base: &'static str) -> bool {
+    !loaded_copies(base).is_empty()
 }
 
 struct Search {

@@ -4,6 +4,7 @@ use super::cuda::CudaDriver;
 use super::hip::HipDriver;
 use super::host::HostDriver;
 use super::level_zero::LevelZeroDriver;
+use super::library;
 use super::quirks::{self, QUIRKS, Quirk, Subject};
 use super::{DeviceInfo, Driver, DriverKind, MemoryInfo, Ordinal};
 use crate::config::Config;
@@ -98,6 +99,11 @@ pub fn attach(
     let driver = open_one(kind, config)?;
     let ordinal = driver.locate(context, device)?;
     Ok((driver, ordinal))
+}
+
+/// The driver of a framework that lives in this process, CUDA's or HIP's: HIP's where its library is loaded.
+pub fn of_framework() -> DriverKind {
+    if library::is_loaded("libamdhip64.so") { DriverKind::HIP } else { DriverKind::CUDA }
 }
 
 /// Logs that `kind` is passed over: no news where there is none, a warning where there is one of no use.

@@ -178,9 +178,26 @@ impl Pool {
     /// `InvalidArgument` for an address that is not the start of a block of this pool, or one that was freed already.
     #[inline]
     pub fn free(&self, address: DevicePtr) -> Result<()> {
+        self.free_after(address, None)
+    }
+
+    /// The same where work on `stream` was the last to use it, whatever stream it was allocated for.
+    ///
+    /// # Errors
+    /// As [`Self::free`].
+    #[inline]
+    pub fn free_on(&self, address: DevicePtr, stream: Stream) -> Result<()> {
+        self.free_after(address, Some(stream))
+    }
+
+    #[inline]
+    fn free_after(&self, address: DevicePtr, last: Option<Stream>) -> Result<()> {
         let Some((arena, heap, offset)) = self.table.at(address) else { return Err(unknown(address)) };
         let mut state = arena.lock();
         let Some(node) = state.block_at(heap, offset) else { return Err(unknown(address)) };
+        if let Some(stream) = last {
+            state.share(heap, node, stream);
+        }
         if state.is_shared(heap, node) {
             let piece = state.heaps[heap].block(node);
             let bytes = u64::from(piece.size) * UNIT - u64::from(piece.slack);
@@ -193,19 +210,6 @@ impl Pool {
         let bytes = state.free(heap, node, &self.totals);
         state.history.add(&self.events, EventKind::FreeCompleted, address, bytes);
         Ok(())
-    }
-
-    /// The same where work on `stream` was the last to use it, whatever stream it was allocated for.
-    ///
-    /// # Errors
-    /// As [`Self::free`].
-    pub fn free_on(&self, address: DevicePtr, stream: Stream) -> Result<()> {
-        let Some((arena, heap, offset)) = self.table.at(address) else { return Err(unknown(address)) };
-        let mut state = arena.lock();
-        let Some(node) = state.block_at(heap, offset) else { return Err(unknown(address)) };
-        state.share(heap, node, stream);
-        drop(state);
-        self.free(address)
     }
 
     /// Waits for the streams that also use a freed block, by events behind what is enqueued on them now.

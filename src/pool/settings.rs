@@ -48,13 +48,15 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The defaults with what the environment says (`GVMM_POOL_CHUNK`, `GVMM_POOL_SMALL_CHUNK`, `GVMM_POOL_LIMIT`).
+    /// The defaults with what the environment says (`GVMM_POOL_CHUNK`, `GVMM_POOL_SMALL_CHUNK`, `GVMM_POOL_LIMIT`,
+    /// `GVMM_POOL_HISTORY`).
     pub fn from_environment() -> Self {
-        let PoolConfig { chunk, small_chunk, limit } = config::get().pool;
+        let PoolConfig { chunk, small_chunk, limit, history, .. } = config::get().pool;
         Self {
             large_chunk: ByteSize(chunk.unwrap_or_default()),
             small_chunk: ByteSize(small_chunk.unwrap_or_default()),
             limit: limit.map(ByteSize),
+            history,
             ..Self::default()
         }
     }

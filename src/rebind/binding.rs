@@ -69,7 +69,8 @@ impl Binding {
     /// stream than the last waits for that one by an event. Otherwise the binding is laid out anew for these
     /// buffers, the generation rises, and the answer is [`Outcome::RecordAgain`]; a begin with an old generation
     /// gets the same answer and changes nothing. Nothing is enqueued on `stream` then; where the last begin was on
-    /// another stream, an event is recorded on that one.
+    /// another stream, an event is recorded on that one. Without [`ALIASING`](crate::driver::Capabilities::ALIASING)
+    /// the new windows stay empty until a step begins, if a block must leave another window for one.
     ///
     /// # Errors
     /// `Busy`, `WrongState` (a step is in progress, or copies were recorded and no graph was named that has them),

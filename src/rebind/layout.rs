@@ -189,6 +189,11 @@ impl Layout {
         self.reservation.as_ref().filter(|_| mapped).map(|reservation| (reservation, self.places[i].offset))
     }
 
+    /// The reservation of the windows.
+    pub(super) const fn windows(&self) -> Option<&Arc<Reservation>> {
+        self.reservation.as_ref()
+    }
+
     /// What makes slot `i`'s window hold `block`; nothing for a slot that has none.
     pub(super) fn entry(&self, i: usize, block: Option<Arc<Block>>) -> Option<RemapEntry> {
         let (reservation, offset) = self.window(i)?;

@@ -9,7 +9,7 @@
 //! - destroying records everything, since the streams may go then.
 
 use super::layout::Layout;
-use crate::driver::Stream;
+use crate::driver::{Capabilities, Stream};
 use crate::error::Result;
 use crate::vm::{Device, Mark};
 use std::sync::{Arc, Weak};
@@ -102,7 +102,13 @@ impl Marks {
         if let Some(mark) = &mark {
             self.retired.push(Retired { token: Arc::downgrade(&token), mark: Arc::clone(mark) });
         }
-        device.retire_value(Box::new(layout.into_remains(token)), mark.into_iter().collect());
+        let marks: Vec<_> = mark.into_iter().collect();
+        // Its blocks must be free for another window before all of it is, and a remap looks for them there.
+        if let Some(windows) = layout.windows().filter(|_| !device.capabilities().has(Capabilities::ALIASING))
+        {
+            device.retire_all(windows, marks.clone());
+        }
+        device.retire_value(Box::new(layout.into_remains(token)), marks);
     }
 
     /// True where the last step has passed. The event is recorded by this very question, and a stream that is idle

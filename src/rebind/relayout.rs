@@ -12,7 +12,7 @@ use super::slot::{Action, Slot};
 use crate::driver::Capabilities;
 use crate::error::{Error, Kind, Result};
 use crate::units::{ByteSize, Granularity};
-use crate::vm::{Block, RemapEntry};
+use crate::vm::{Block, Device, RemapEntry};
 use std::sync::Arc;
 
 /// What the buffers of one step offer.
@@ -33,16 +33,13 @@ impl Engine {
         self.slots.iter().enumerate().for_each(|(i, slot)| layout.point(i, slot, &buffers.get(i)));
         layout.check_copies(0..self.slots.len())?;
         layout.accept_copies();
-        let (entries, waited) = self.entries(&mut layout, &offer)?;
-        let remapped_slots = layout.count(Action::MAP);
-        if let Err(e) = device.remap(&entries, &[]) {
-            self.unsure |= e.kind == Kind::RangeLost;
-            return Err(blame(e, entries.len() - remapped_slots as usize, &layout));
-        }
+        let filled = fill(&device, &mut layout, &offer)?;
+        let remapped_slots = if filled { layout.count(Action::MAP) } else { 0 };
         self.booking = fresh.or(self.booking.take());
         self.note_layout(&plan.actions, &offer.mappable);
         self.put_in_force(layout, offer, buffers, review);
-        Ok(StepReport { changed_slots: review.changed, remapped_slots, waited, ..StepReport::default() })
+        self.unsure = !filled;
+        Ok(StepReport { changed_slots: review.changed, remapped_slots, ..StepReport::default() })
     }
 
     fn put_in_force(&mut self, layout: Layout, offer: Offer, buffers: &impl Buffers, review: Review) {
@@ -53,7 +50,7 @@ impl Engine {
             self.scratch.ids.accept();
         }
         self.generation += 1;
-        (self.windows, self.epoch, self.unsure) = (offer.windows, review.epoch, false);
+        (self.windows, self.epoch) = (offer.windows, review.epoch);
         self.served.iter_mut().enumerate().for_each(|(i, served)| *served = buffers.get(i));
     }
 
@@ -121,30 +118,28 @@ impl Engine {
         };
         if self.planner.is_none() { Vec::new() } else { self.slots.iter().enumerate().map(chance).collect() }
     }
-
-    /// What maps the new layout's windows. Without aliasing a block must leave its old window first, and the step
-    /// that may still use it is waited for.
-    fn entries(&self, layout: &mut Layout, offer: &Offer) -> Result<(Vec<RemapEntry>, bool)> {
-        let (mut entries, mut waited) = (Vec::new(), false);
-        let aliases = self.device.capabilities().has(Capabilities::ALIASING);
-        if let Some(old) = self.layout.as_ref().filter(|_| !aliases) {
-            entries = old.emptying();
-            waited = !entries.is_empty() && old.used && self.marks.wait()?;
-        }
-        for i in 0..self.slots.len() {
-            if let Some(entry) = layout.entry(i, offer.blocks[i].clone()) {
-                layout.held[i] = entry.block.as_ref().map(|block| block.id());
-                entries.push(entry);
-            }
-        }
-        Ok((entries, waited))
-    }
 }
 
-/// The failure of a remap whose first `emptied` entries emptied old windows, blaming the slot.
-fn blame(e: Error, emptied: usize, layout: &Layout) -> Error {
-    let window = e.entry.and_then(|at| (at as usize).checked_sub(emptied));
-    Error { entry: window.and_then(|at| layout.mapped().nth(at)).map(|i| i as u64), ..e }
+/// Makes the new layout's windows show their blocks. Without aliasing a block that is mapped must leave its place
+/// first, which a step may be using: then all windows stay empty until a step begins, which may wait, and the answer
+/// is false.
+fn fill(device: &Device, layout: &mut Layout, offer: &Offer) -> Result<bool> {
+    let window = |i: usize| layout.entry(i, offer.blocks[i].clone());
+    let entries: Vec<RemapEntry> = (0..offer.blocks.len()).filter_map(window).collect();
+    let is_mapped = |entry: &RemapEntry| entry.block.as_ref().is_some_and(|block| block.places() > 0);
+    if entries.iter().any(is_mapped) {
+        return Ok(false);
+    }
+    device.remap(&entries, &[]).map_err(|e| blame(e, layout))?;
+    let id = |i: usize| layout.window(i).and(offer.blocks[i].as_ref()).map(|block| block.id());
+    layout.held = (0..offer.blocks.len()).map(id).collect();
+    Ok(true)
+}
+
+/// The failure of filling windows, blaming the slot.
+fn blame(e: Error, layout: &Layout) -> Error {
+    let slot = e.entry.and_then(|at| layout.mapped().nth(at as usize));
+    Error { entry: slot.map(|i| i as u64), ..e }
 }
 
 /// Checks a buffer whose own address is baked, patched or copied from.

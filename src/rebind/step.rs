@@ -5,7 +5,7 @@ use super::engine::{Engine, Scratch, refused};
 use super::layout::Layout;
 use super::report::{Outcome, StepReport};
 use super::review::Review;
-use crate::driver::Stream;
+use crate::driver::{Capabilities, Stream};
 use crate::error::{Error, Kind, Operation, Result};
 
 impl Engine {
@@ -155,11 +155,15 @@ impl Engine {
 
     /// Waits for the last step: on the host where its windows are remapped, else on the device where this step runs
     /// on another stream.
-    fn wait_before(&self, stream: Stream, remaps: bool) -> Result<bool> {
+    fn wait_before(&mut self, stream: Stream, remaps: bool) -> Result<bool> {
         let in_use = self.layout.as_ref().is_some_and(|layout| layout.used);
-        let waited = remaps && in_use && self.marks.wait()?;
+        // Without aliasing, blocks may have to leave an earlier layout's windows.
+        let leaves = self.marks.has_retired() && !self.device.capabilities().has(Capabilities::ALIASING);
+        let waited = remaps && (in_use || leaves) && self.marks.wait()?;
         if !waited {
             self.marks.wait_on(stream)?;
+        } else if leaves {
+            self.marks.collect(&self.device);
         }
         Ok(waited)
     }
@@ -187,7 +191,9 @@ impl Engine {
     fn serve(&mut self, buffers: &impl Buffers, review: Review) {
         let Some(layout) = &mut self.layout else { return };
         if let Some(planner) = &mut self.planner {
-            planner.note_moves(self.scratch.moved.iter().map(|(i, _)| *i as usize));
+            // Not what stayed, and had been unmapped meanwhile.
+            let moves = self.scratch.moved.iter().map(|(i, _)| *i as usize);
+            planner.note_moves(moves.filter(|&i| buffers.get(i).id != self.served[i].id));
         }
         for (i, block) in self.scratch.moved.drain(..) {
             layout.held[i as usize] = Some(block);

@@ -139,7 +139,7 @@ impl Block {
         self.granularity
     }
 
-    /// Mappings of it that the driver holds, where the device cannot alias; nobody asks where it can.
+    /// Mappings of it that the driver holds where the device cannot alias; 0 where it can.
     pub(crate) fn places(&self) -> u32 {
         self.places.load(Ordering::Acquire)
     }

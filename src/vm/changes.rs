@@ -4,10 +4,11 @@ use super::calls;
 use super::entries::{self, In, PlaceEntry, RemapEntry, RetireEntry};
 use super::job::Done;
 use super::swap::swap;
-use super::{CallCounts, Device, Reservation};
+use super::{CallCounts, Device, Mark, Reservation};
 use crate::driver::Stream;
 use crate::error::Result;
 use crate::units::ByteSize;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a remap did.
@@ -32,7 +33,7 @@ impl Device {
     ///
     /// What holds the right block with the right access is skipped (an entry with no block where nothing is
     /// mapped, too). All unmaps come before the first map; before the first unmap the host waits for the streams
-    /// in `wait_for` (none: the caller vouches that nothing uses what is unmapped). A retired mapping of the same
+    /// in `wait_for` (none: the caller vouches that nothing uses what the entries name). A retired mapping of the same
     /// block at the same place comes back into use; another one in the way is waited for. Access is set once over
     /// each contiguous changed range, or as the device's capabilities allow. Lost mappings of the reservations
     /// named are rebuilt.
@@ -41,7 +42,8 @@ impl Device {
     /// With the entry to blame: `InvalidArgument` (another device's reservation or block, a place named twice),
     /// `Misaligned`, `OutOfRange`, `AlreadyMapped` (two mappings would overlap), `PartialMapping`, `Unsupported`
     /// (a block would be mapped twice without aliasing). `StreamCapturing`. The driver's: then everything is as
-    /// before, or, where that failed too, `RangeLost`.
+    /// before, or, where that failed too, `RangeLost`: the entries concerned are unmapped (which a mapping that was to
+    /// stay must wait for too), and the next remap rebuilds them.
     pub fn remap(&self, entries: &[RemapEntry], wait_for: &[Stream]) -> Result<RemapReport> {
         self.reported(|| entries::remap(self.shared(), &mut &*entries, wait_for))
     }
@@ -93,5 +95,13 @@ impl Device {
             self.shared().collect();
         }
         Ok(())
+    }
+
+    /// The same for all that is mapped in a reservation, once the marks have passed. They are not recorded for it:
+    /// whoever wants that before a remap needs one of the blocks, or the next [`Self::drain`], records them.
+    pub fn retire_all(&self, reservation: &Arc<Reservation>, marks: Vec<Arc<Mark>>) {
+        let garbage = entries::retire_all(self.shared(), reservation, marks.into());
+        drop(garbage);
+        self.shared().collect();
     }
 }

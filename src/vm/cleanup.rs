@@ -53,7 +53,7 @@ impl Leftover {
                 }
             }
             Self::Strays(ref reservation) => {
-                match reservation.upgrade().map_or(Ok(()), |r| r.settle_strays()) {
+                match reservation.upgrade().map_or(Ok(()), |r| r.settle_strays(&[])) {
                     Ok(()) => Ok(()),
                     Err(e) => Err((self, e)),
                 }

@@ -1,6 +1,7 @@
 //! Callers' arrays: checked entry by entry, sorted, and turned into jobs.
 
 use super::job::{Done, Job, want_block};
+use super::mapping::Books;
 use super::plan::{Entry, Mode, Want};
 use super::retire::{Garbage, Marks, Pending, record_all};
 use super::shared::{Shared, next_number};
@@ -229,21 +230,51 @@ pub(crate) fn retire(shared: &Shared, entries: &[RetireEntry], after: &[Stream])
     record_all(&marks)?;
     let mut pending = Vec::with_capacity(entries.len());
     for &(i, place) in &sorted.order {
-        let (entry, place) = (&entries[i as usize], place as usize);
-        let offset = entry.offset.get();
-        let context = sorted.places[place].context();
-        let Some(mapping) = books[place].mappings.get(&offset) else { continue };
-        if mapping.is_lost() {
-            garbage.blocks.extend(books[place].take(context, offset));
-            continue;
-        }
-        let (token, block) = (next_number(), mapping.block.id());
-        books[place].retire(context, offset, token, Arc::clone(&marks));
-        pending.push(Pending { reservation: Arc::clone(&entry.reservation), offset, token, block });
+        let entry = &entries[i as usize];
+        let (books, offset) = (&mut books[place as usize], entry.offset.get());
+        pending.extend(retire_one(&entry.reservation, books, offset, &marks, &mut garbage));
     }
     drop(books);
     if !pending.is_empty() {
         shared.queue.push_mappings(shared, marks, pending);
     }
     Ok(garbage)
+}
+
+/// Retires all that is mapped in a reservation; what was lost is given up at once, and comes back to be dropped. The
+/// marks are not recorded.
+pub(crate) fn retire_all(shared: &Shared, reservation: &Arc<Reservation>, marks: Marks) -> Garbage {
+    let mut garbage = Garbage::default();
+    let mut books = reservation.books();
+    let offsets: Vec<u64> = books
+        .mappings
+        .iter()
+        .filter(|(_, mapping)| !mapping.is_retired())
+        .map(|(offset, _)| *offset)
+        .collect();
+    let retire = |offset| retire_one(reservation, &mut books, offset, &marks, &mut garbage);
+    let pending: Vec<Pending> = offsets.into_iter().filter_map(retire).collect();
+    drop(books);
+    if !pending.is_empty() {
+        shared.queue.push_mappings(shared, marks, pending);
+    }
+    garbage
+}
+
+/// Retires one mapping, or gives it up if it was lost.
+fn retire_one(
+    reservation: &Arc<Reservation>,
+    books: &mut Books,
+    offset: u64,
+    marks: &Marks,
+    garbage: &mut Garbage,
+) -> Option<Pending> {
+    let (context, mapping) = (reservation.context(), books.mappings.get(&offset)?);
+    if mapping.is_lost() {
+        garbage.blocks.extend(books.take(context, offset));
+        return None;
+    }
+    let (token, block) = (next_number(), mapping.block.id());
+    books.retire(context, offset, token, Arc::clone(marks));
+    Some(Pending { reservation: Arc::clone(reservation), offset, token, block })
 }

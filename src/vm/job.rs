@@ -1,6 +1,7 @@
 //! Carries out a map or a remap: locks the books, plans, waits with the locks released, plans again, and has the plan
 //! run.
 
+use super::cleanup::log_failure;
 use super::commit::{carry_out, log_lost};
 use super::entries::Blocks;
 use super::mapping::{Books, Mapping, State};
@@ -9,7 +10,7 @@ use super::plan::{
 };
 use super::retire::{Marks, wait_all};
 use super::shared::Shared;
-use super::{Block, Reservation, remap};
+use super::{Block, BlockId, Reservation, remap};
 use crate::driver::Stream;
 use crate::error::Result;
 use std::borrow::Cow;
@@ -55,11 +56,29 @@ impl<E: Blocks> Job<'_, E> {
             }
             let (result, garbage) =
                 carry_out(self.shared, self.places, &places, &mut books, &plan, self.entries);
+            let busy: Vec<_> = books.iter().map(|books| books.busy_strays()).collect();
             drop(books);
             drop(alone);
             drop(garbage);
+            if result.is_err() {
+                self.settle(&busy, waited);
+            }
             log_lost(&result);
             return result.map(|()| done(&plan));
+        }
+    }
+
+    /// After a failure, unmaps what an undo could not: at once, or once the streams named have passed where the call
+    /// has not waited for them, since it was to unmap nothing that work may be using. A plain map names no streams and
+    /// vouches for nothing.
+    fn settle(&self, busy: &[Vec<(u64, BlockId)>], waited: bool) {
+        let vouched = self.mode == Mode::Remap;
+        let streams = if waited || busy.iter().all(Vec::is_empty) { &[][..] } else { self.wait_for };
+        let passed = self.wait(streams, &[]);
+        let go = vouched && passed.is_ok();
+        log_failure("what a failed remap left waits for the next one", passed);
+        for (reservation, busy) in self.places.iter().zip(busy) {
+            reservation.settle_now(if go { busy } else { &[] });
         }
     }
 

@@ -300,6 +300,11 @@ impl Books {
         self.strays.push(Stray { offset, block, idle });
     }
 
+    /// Strays that work may be using.
+    pub(crate) fn busy_strays(&self) -> Vec<(u64, BlockId)> {
+        self.strays.iter().filter(|stray| !stray.idle).map(|stray| (stray.offset, stray.block.id())).collect()
+    }
+
     /// A stray was unmapped.
     pub(crate) fn take_stray(&mut self, offset: u64) -> Option<Arc<Block>> {
         let at = self.strays.iter().position(|stray| stray.offset == offset)?;

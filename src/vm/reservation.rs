@@ -1,16 +1,16 @@
 //! Address ranges and what is mapped in them.
 
 use super::access::{self, List};
-use super::cleanup::Leftover;
+use super::cleanup::{Leftover, log_failure};
 use super::commit::{carry_out, log_lost};
 use super::entries::In;
 use super::job::{self, Job, want_block};
-use super::mapping::{Books, Context, Mapping, State};
+use super::mapping::{Books, Context, Mapping, State, Stray};
 use super::plan::{Action, Back, Changed, Entry, Mode, Plan, Step, Want, Why};
 use super::remap::push_access;
 use super::retire::Garbage;
 use super::shared::{Shared, next_number};
-use super::{Block, Device, MappingInfo, PlaceEntry};
+use super::{Block, BlockId, Device, MappingInfo, PlaceEntry};
 use crate::driver::Access;
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DeviceRange, Granularity};
@@ -175,6 +175,9 @@ impl Reservation {
         let (result, garbage) = self.carry_out(&mut books, &plan);
         drop(books);
         drop(garbage);
+        if result.is_err() {
+            self.settle_now(&[]);
+        }
         log_lost(&result);
         self.shared.collect();
         result
@@ -207,6 +210,9 @@ impl Reservation {
         }
         drop(books);
         drop(garbage);
+        // Work may be using these mappings, and nobody vouched for it: the next remap waits for it and unmaps them.
+        let result =
+            result.map_err(|e| if e.kind == Kind::RangeLost { Error { hint: UNSETTLED, ..e } } else { e });
         log_lost(&result);
         result
     }
@@ -273,13 +279,14 @@ impl Reservation {
         self.shared.keep(Leftover::Strays(Weak::clone(&self.me)));
     }
 
-    /// Tries that again, with the books locked across the driver calls.
-    pub(crate) fn settle_strays(&self) -> Result<()> {
+    /// Tries that again, and those of the busy ones that nothing uses any more, with the books locked across the
+    /// driver calls.
+    pub(crate) fn settle_strays(&self, passed: &[(u64, BlockId)]) -> Result<()> {
         let mut garbage = Vec::new();
         let mut books = self.books();
-        let idle: Vec<_> =
-            books.strays.iter().filter(|s| s.idle).map(|s| (s.offset, s.block.size())).collect();
-        let result = idle.into_iter().try_for_each(|(offset, size)| {
+        let goes = |s: &&Stray| s.idle || passed.contains(&(s.offset, s.block.id()));
+        let going: Vec<_> = books.strays.iter().filter(goes).map(|s| (s.offset, s.block.size())).collect();
+        let result = going.into_iter().try_for_each(|(offset, size)| {
             if let Some(range) = self.range.slice(ByteSize(offset), size) {
                 self.shared.calls.unmap(range)?;
             }
@@ -290,6 +297,11 @@ impl Reservation {
         drop(garbage);
         log_lost(&result);
         result
+    }
+
+    /// The same right after the failure that left them; what is not unmapped then waits for the next collect or remap.
+    pub(crate) fn settle_now(&self, passed: &[(u64, BlockId)]) {
+        log_failure("unmapping what an undo left", self.settle_strays(passed));
     }
 }
 
@@ -309,6 +321,9 @@ fn check_exact(operation: Operation, books: &Books, range: DeviceRange, offset: 
     }
     if at == end { Ok(()) } else { fail(Kind::NotMapped, "nothing is mapped in all or part of the range") }
 }
+
+const UNSETTLED: &str =
+    "undoing failed too: what devices may do is not known until the next remap, which rebuilds the mappings";
 
 impl Drop for Reservation {
     fn drop(&mut self) {

@@ -42,6 +42,7 @@ pub(crate) fn swap(
             let failure = transaction::undo(&shared.calls, shared.shape, places, &plan, made, error);
             let (error, garbage) = fail(shared, &[reservation], &mut [books], &plan, &failure, entries);
             drop(garbage);
+            reservation.settle_now(&[]);
             Some(lost(error))
         }
     }

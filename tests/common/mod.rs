@@ -159,6 +159,14 @@ impl World {
         self.state(reservation, granule).is_some_and(|state| state != MappingState::Retired)
     }
 
+    /// How many mappings the driver should hold in the reservations.
+    pub fn mapped(&self) -> i64 {
+        let held = |r: &Arc<Reservation>| {
+            r.mappings().iter().filter(|info| info.state != MappingState::Lost).count() as i64
+        };
+        self.reservations.iter().flatten().map(held).sum()
+    }
+
     pub fn index_of(&self, info: &MappingInfo) -> usize {
         self.ids.iter().position(|id| *id == info.block).expect("one of ours")
     }

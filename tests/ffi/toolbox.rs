@@ -69,7 +69,7 @@ pub(crate) fn library() -> &'static Path {
 }
 
 /// Skips visibly, or fails where skipping is not wanted.
-fn skip(why: &str) {
+pub(crate) fn skip(why: &str) {
     assert!(std::env::var_os("GVMM_NO_SKIP").is_none(), "GVMM_NO_SKIP is set, and {why}");
     eprintln!("skipped: {why}");
 }

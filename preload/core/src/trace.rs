@@ -1,0 +1,145 @@
+//! The trace: a line a call, each written by itself in one piece, so that nothing is lost or mixed when threads write
+//! together, when the process ends in whatever way, or when it forks. The file's length is bounded.
+#![allow(unsafe_code, reason = "flock, gettid")]
+
+use crate::call::{Args, Call, Place, Vendor};
+use crate::memory;
+use crate::note::{self, Level};
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::os::fd::AsRawFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+/// What the first lines say.
+const HEADER: &str = "time_ns,thread,call,status,took_ns,address,bytes,handle,devices,vendor_calls";
+/// How many lines there are at most, unless the environment says otherwise.
+const MOST: u64 = 400_000;
+
+struct Trace {
+    file: File,
+    since: Instant,
+    left: AtomicU64,
+}
+
+static TRACE: OnceLock<Option<Trace>> = OnceLock::new();
+
+/// True where a trace is asked for.
+pub fn wanted() -> bool {
+    static WANTED: OnceLock<bool> = OnceLock::new();
+    *WANTED.get_or_init(|| std::env::var_os("GVMM_PRELOAD_TRACE").is_some_and(|path| !path.is_empty()))
+}
+
+/// Opened at the first call, so that programs that never call leave the file alone. Where another process writes it, its
+/// name is followed by our number.
+fn open(vendor: &Vendor) -> Option<Trace> {
+    let path = std::env::var("GVMM_PRELOAD_TRACE").ok()?;
+    let result = take(&path).or_else(|_| take(&format!("{path}.{}", std::process::id())));
+    let file = result
+        .inspect_err(|error| note::say(vendor, Level::Warn, &format!("{path}: {error}; no trace is written")))
+        .ok()?;
+    let most = std::env::var("GVMM_PRELOAD_TRACE_LINES").ok().and_then(|text| text.parse().ok());
+    let head = format!("# gvmm vmm-trace 1 {} {}\n{HEADER}\n", vendor.name, std::process::id());
+    (&file).write_all(head.as_bytes()).ok()?;
+    Some(Trace { file, since: Instant::now(), left: AtomicU64::new(most.unwrap_or(MOST)) })
+}
+
+fn take(path: &str) -> std::io::Result<File> {
+    let file = OpenOptions::new().create(true).append(true).open(path)?;
+    // SAFETY: an open descriptor. The lock goes with its last copy.
+    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    file.set_len(0)?;
+    Ok(file)
+}
+
+/// One call that was answered.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer {
+    /// Which.
+    pub call: Call,
+    /// With what.
+    pub args: Args,
+    /// The status.
+    pub status: i32,
+    /// When it began.
+    pub began: Instant,
+    /// How long it took.
+    pub ns: u64,
+    /// How often the vendor was called for it.
+    pub vendor_calls: u64,
+}
+
+fn figure(place: Place, args: &Args, succeeded: bool) -> u64 {
+    match place {
+        Place::None => 0,
+        Place::Arg(at) => args[at],
+        Place::Out(at) if succeeded => memory::word(args[at]).unwrap_or(0),
+        Place::Out(_) => 0,
+    }
+}
+
+/// The devices that a set-access names, as `0+1+2`; a device with less than read and write as `1r` or `1-`.
+fn devices(answer: &Answer, line: &mut String) {
+    let grants = (answer.call == Call::SetAccess).then(|| memory::grants(answer.args[2], answer.args[3]));
+    for (at, grant) in grants.flatten().unwrap_or_default().iter().enumerate() {
+        let plus = if at == 0 { "" } else { "+" };
+        let host = if grant.location.kind == 1 { "" } else { "h" };
+        let less = match grant.flags {
+            3 => "",
+            1 => "r",
+            _ => "-",
+        };
+        let _ = write!(line, "{plus}{host}{}{less}", grant.location.id);
+    }
+}
+
+/// Writes a line for a call.
+pub fn record(vendor: &Vendor, answer: &Answer) {
+    if !wanted() {
+        return;
+    }
+    let Some(trace) = TRACE.get_or_init(|| open(vendor)) else { return };
+    if trace.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err() {
+        static FULL: AtomicBool = AtomicBool::new(false);
+        return note::once(&FULL, vendor, "the trace has as many lines as it may; calls go on unwritten");
+    }
+    let entry = answer.call.entry();
+    let at = |place| figure(place, &answer.args, answer.status == 0);
+    let time = answer.began.saturating_duration_since(trace.since).as_nanos();
+    // SAFETY: asks for this thread's number.
+    let thread = unsafe { libc::syscall(libc::SYS_gettid) };
+    let mut line = String::with_capacity(128);
+    let _ = write!(
+        line,
+        "{time},{thread},{},{},{},{:x},{},{:x},",
+        entry.word,
+        answer.status,
+        answer.ns,
+        at(entry.address),
+        at(entry.bytes),
+        at(entry.handle)
+    );
+    devices(answer, &mut line);
+    let _ = writeln!(line, ",{}", answer.vendor_calls);
+    write(trace, vendor, &line);
+}
+
+fn write(trace: &Trace, vendor: &Vendor, line: &str) {
+    // One write: the file is appended to, so lines of several threads do not mix.
+    if let Err(error) = (&trace.file).write_all(line.as_bytes()) {
+        static FAILED: AtomicBool = AtomicBool::new(false);
+        note::once(&FAILED, vendor, &format!("the trace: {error}; calls go on unwritten"));
+        trace.left.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Writes a comment, where a trace is open.
+pub fn comment(text: &str) {
+    if let Some(Some(trace)) = TRACE.get() {
+        let _ = (&trace.file).write_all(format!("# {text}\n").as_bytes());
+    }
+}

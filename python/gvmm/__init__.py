@@ -1,0 +1,8 @@
+"""gvmm: device memory that moves under addresses that stay. `gvmm.torch` is the allocator for PyTorch.
+
+This package is a thin layer over the C ABI of the library in it; `gvmm.lib()` gives that.
+"""
+
+from ._lib import Error, lib, path
+
+__all__ = ["Error", "lib", "path"]

@@ -1,0 +1,49 @@
+//! The Python package, and the C++ types of the PyTorch that this machine has.
+
+use super::toolbox::{Mode, has, root, run, skip, text};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// What `python3 -c CODE` prints, or none where it fails.
+fn python(code: &str) -> Option<String> {
+    let output = Command::new("python3").args(["-c", code]).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// The package's own tests, without a GPU and without PyTorch, on the host driver.
+#[test]
+fn the_python_package() {
+    if !has("python3") {
+        return;
+    }
+    let program = root().join("python/tests/run.py");
+    let output = run(&program, Mode::Plain, true);
+    let said = text(&output);
+    assert!(output.status.success(), "{said}");
+    let count =
+        said.lines().rev().find_map(|line| line.strip_prefix("Ran ")?.split(' ').next()?.parse::<u32>().ok());
+    assert!(count.is_some_and(|count| count >= 10), "too few tests ran: {said}");
+}
+
+/// The folders of PyTorch's headers and of CUDA's that go with it, or none.
+fn torch_headers() -> Option<[PathBuf; 2]> {
+    let find = "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])";
+    let torch = PathBuf::from(python(find)?);
+    let beside = torch.parent()?.join("nvidia/cu13/include");
+    let cuda = [beside, "/usr/local/cuda/include".into()];
+    let complete = |folder: &PathBuf| folder.join("crt/host_defines.h").exists();
+    Some([torch.join("include"), cuda.into_iter().find(complete)?])
+}
+
+/// `torch_hooks.cc` writes PyTorch's types down; where its headers are there, they say the same.
+#[test]
+fn our_hooks_have_the_types_of_pytorchs_headers() {
+    let Some(headers) = torch_headers() else { return skip("PyTorch's headers, or CUDA's, are not here") };
+    let mut compiler = Command::new("c++");
+    compiler.args(["-std=c++17", "-fsyntax-only", "-DGVMM_TORCH_HEADERS", "-I"]).arg(root().join("include"));
+    for folder in &headers {
+        compiler.arg("-isystem").arg(folder);
+    }
+    let output = compiler.arg(root().join("ffi_tests/torch_hooks.cc")).output().expect("c++ runs");
+    assert!(output.status.success(), "{}", text(&output));
+}

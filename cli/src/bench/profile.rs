@@ -67,10 +67,8 @@ fn text(profile: &Profile, report: &Report, missing: &[&str]) -> String {
     let mut text = profile.to_text();
     text += &format!("# times are {}\n", report.header.times);
     if !missing.is_empty() {
-        text += &format!(
-            "# not measured here, but taken from the built-in profile: {}\n",
-            missing.join(", ")
-        );
+        text +=
+            &format!("# not measured here, but taken from the built-in profile: {}\n", missing.join(", "));
     }
     let peers = report.rows.iter().map(|row| row.peers).max();
     if peers == Some(1) {

@@ -121,7 +121,7 @@ impl<'a> Search<'a> {
         let rent = priced.iter().min_by_key(|priced| priced.least).map_or(0, |first| self.rent(first.case));
         // Rounded so that a rent is never too high, and what is taken back never too low.
         let of =
-            |bytes: u64| u64::try_from(u128::from(rent) * u128::from(bytes) >> RENT_BITS).unwrap_or(NEVER);
+            |bytes: u64| u64::try_from((u128::from(rent) * u128::from(bytes)) >> RENT_BITS).unwrap_or(NEVER);
         let whole = (u128::from(rent) * u128::from(problem.budget)).div_ceil(1 << RENT_BITS);
         let rented = price_with(problem, &self.totals, patching, of);
         for (priced, rented) in priced.iter_mut().zip(rented) {

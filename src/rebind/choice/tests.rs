@@ -270,3 +270,61 @@ fn ten_thousand_slots_are_as_many_cases_as_they_have_rhythms() {
     assert_eq!(cases(&[0, 0b0101, 0b1010]), 4 * 4);
     assert_eq!(cases(&(0..16).collect::<Vec<u8>>()), 16 * 4);
 }
+
+/// 10,000 slots of which half move in any of 8 steps, 16 and more a command, with an H200's costs or nearly.
+fn ten_thousand(patch: u64, budget: u64) -> Problem {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut below = |end: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % end
+    };
+    let mut problem = Problem {
+        weights: vec![1; 8],
+        command_count: 626,
+        patch,
+        any_patch: 450_000,
+        any_remap: 90_000_000,
+        any_copy: [5_500_000; 2],
+        budget,
+        ..Problem::default()
+    };
+    for i in 0..10_000u64 {
+        let (shadow, ways) = (4 << below(27), 1 + below(3) as u8);
+        let start = problem.commands.len() as u32;
+        problem.commands.extend([(i / 16) as u32, below(626) as u32]);
+        let moves = if below(2) == 0 { below(256) as u8 } else { 0 };
+        problem.slots.push(Candidate {
+            moves: Moves(moves),
+            allowed: Allowed(0b1111),
+            ways: Ways(ways),
+            shadow,
+            bake: 100_000_000_000,
+            map: 2 * (55_000_000 + shadow / 20),
+            copy: u64::from(ways.count_ones()) * (8_000 + shadow / 2),
+            patch: 50_000,
+            commands: (start, problem.commands.len() as u32),
+        });
+    }
+    problem
+}
+
+/// Work, not time: few plans are made, however many settings of the charges there are.
+#[test]
+fn ten_thousand_slots_that_move_in_any_steps_take_few_plans() {
+    if cfg!(miri) {
+        return;
+    }
+    let rules = 9 + 3;
+    let most = (greedy::MOST_FILLED + rules) as u32 * 2;
+    for patch in [620_000, 15_000] {
+        for budget in [u64::MAX, 64 << 20, 0] {
+            let problem = ten_thousand(patch, budget);
+            assert_eq!(relaxed::cases(&relaxed::Totals::new(&problem)).len(), 256 * 4);
+            let solution = solve(&problem);
+            assert!(solution.tried <= most, "{patch}, {budget}: {}", solution.tried);
+            assert!(solution.cost <= solution.bound + solution.bound / 50, "{patch}, {budget}: {solution:?}");
+        }
+    }
+}

@@ -46,6 +46,9 @@ fn by_density(a: &Item, b: &Item) -> Ordering {
 /// Rents are in parts of a picosecond of 2^-20.
 const RENT_BITS: u32 = 20;
 
+/// How many rents are tried.
+const MOST_RENTS: usize = 4;
+
 /// What every case needs.
 struct Search<'a> {
     problem: &'a Problem,
@@ -114,24 +117,34 @@ impl<'a> Search<'a> {
         items
     }
 
-    /// Every setting, with what its plans cost at least, the least first.
+    /// Every setting, with what its plans cost at least, the least first. The rent is that of the setting whose plans may be
+    /// the cheapest, and again while that becomes another.
     fn bounded(&self) -> Vec<Priced> {
-        let (problem, patching) = (self.problem, self.patching.as_ref());
-        let mut priced = price(problem, &self.totals, patching);
-        let rent = priced.iter().min_by_key(|priced| priced.least).map_or(0, |first| self.rent(first.case));
-        // Rounded so that a rent is never too high, and what is taken back never too low.
-        let of =
-            |bytes: u64| u64::try_from((u128::from(rent) * u128::from(bytes)) >> RENT_BITS).unwrap_or(NEVER);
-        let whole = (u128::from(rent) * u128::from(problem.budget)).div_ceil(1 << RENT_BITS);
-        let rented = price_with(problem, &self.totals, patching, of);
-        for (priced, rented) in priced.iter_mut().zip(rented) {
-            priced.least = priced.least.max(rented.least.saturating_sub(whole));
+        let mut priced = price(self.problem, &self.totals, self.patching.as_ref());
+        let mut rented: Vec<Case> = Vec::new();
+        for _ in 0..MOST_RENTS {
+            let first = priced.iter().min_by_key(|priced| priced.least).map(|first| first.case);
+            let Some(case) = first.filter(|case| !rented.contains(case)) else { break };
+            rented.push(case);
+            self.let_out(self.rent(case), &mut priced);
         }
         priced.sort_by_key(|priced| priced.least);
         priced
     }
 
-    /// What a byte of the last shadow that has room gains in this case, which is the rent with the highest bound.
+    /// Raises bounds by what shadows at this rent say. It is rounded so that none pays too much, and the budget not too
+    /// little.
+    fn let_out(&self, rent: u64, priced: &mut [Priced]) {
+        let of = |bytes: u64| (u128::from(rent) * u128::from(bytes)) >> RENT_BITS;
+        let of = |bytes: u64| u64::try_from(of(bytes)).unwrap_or(NEVER);
+        let whole = (u128::from(rent) * u128::from(self.problem.budget)).div_ceil(1 << RENT_BITS);
+        let rented = price_with(self.problem, &self.totals, self.patching.as_ref(), of);
+        for (priced, rented) in priced.iter_mut().zip(rented) {
+            priced.least = priced.least.max(rented.least.saturating_sub(whole));
+        }
+    }
+
+    /// What a byte of the first shadow that has no room gains in this case: the rent with the highest bound for it.
     fn rent(&self, case: Case) -> u64 {
         let mut items = self.items(case, &self.share);
         items.sort_unstable_by(|a, b| by_density(a, b).then(a.slot.cmp(&b.slot)));

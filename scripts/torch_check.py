@@ -6,7 +6,8 @@ table last.
 
 Needs a PyTorch with CUDA, g++ and CUDA's headers, and libgvmm.so: at GVMM_LIBRARY, or .gpu/libgvmm.so.0 (from
 `scripts/gpu_check.sh --pack`), or target/release. Writes everything it measured to $OUT/torch.json. Each part has a process and a
-time limit of its own, and the whole ends within LIMIT seconds [350]. Ends with 1 where something is not as it shall be.
+time limit of its own, and the whole ends within LIMIT seconds [350]; what each said is in $OUT/torch_parts.log. Ends with 1 where
+something is not as it shall be.
 """
 
 import json
@@ -22,6 +23,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 OUT = Path(os.environ.setdefault("OUT", tempfile.mkdtemp()))
+WORK = Path(os.environ.setdefault("WORK", tempfile.mkdtemp()))
 START, LIMIT = time.monotonic(), float(os.environ.get("LIMIT", "350"))
 STEPS = os.environ.get("STEPS", "40")
 results, rows, failed = {}, [], []
@@ -32,7 +34,7 @@ def environment(mode):
     places = [ROOT / ".gpu/libgvmm.so.0", ROOT / "target/release/libgvmm.so"]
     env.setdefault("GVMM_LIBRARY", next((str(place) for place in places if place.exists()), "libgvmm.so"))
     env.setdefault("GVMM_LOG", "warn")
-    env.setdefault("XDG_CACHE_HOME", str(OUT / "cache"))
+    env.setdefault("XDG_CACHE_HOME", str(WORK / "cache"))
     if mode == "expandable":
         env["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
     return env
@@ -59,7 +61,8 @@ def run(name, *arguments, limit=60):
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         said = process.communicate()[0] + "\ntook too long"
-    (OUT / f"{name}.log").write_text(said)
+    with open(OUT / "torch_parts.log", "a") as log:
+        log.write(f"==== {name}\n" + "\n".join(text[:2000] for text in said.splitlines()[-400:]) + "\n")
     line = next((text for text in reversed(said.splitlines()) if text.startswith("RESULT ")), None)
     result = json.loads(line.removeprefix("RESULT ")) if line else {"error": "\n".join(said.splitlines()[-4:])[-600:]}
     result["seconds"] = round(time.monotonic() - begun, 1)

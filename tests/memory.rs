@@ -288,3 +288,23 @@ fn a_native_handle_that_is_released_already_is_not_owned_twice() {
     drop(world.device.adopt_block(again, size, true).expect("owned"));
     world.end("adopted");
 }
+
+#[test]
+fn a_drain_behind_a_host_function_that_panicked_says_device_fault_until_the_stream_is_forgotten() {
+    for recorded in [false, true] {
+        let world = World::new(&[]);
+        let gate = world.gate();
+        world.driver.streams().enqueue(world.stream, Arc::new(|| panic!("on purpose"))).expect("enqueued");
+        let mark = world.device.mark(world.stream);
+        if recorded {
+            mark.record().expect("recorded");
+        }
+        world.device.retire_value(Box::new(()), vec![mark]);
+        drop(gate);
+        for _ in 0..2 {
+            assert_eq!(world.device.drain().map_err(|e| e.kind), Err(Kind::DeviceFault), "{recorded}");
+        }
+        world.device.forget_stream(world.stream).expect("forgotten");
+        assert_eq!((world.device.drain(), world.device.collect()), (Ok(()), 0), "{recorded}");
+    }
+}

@@ -4,13 +4,14 @@
 mod rebind_support;
 
 use gvmm::driver::CreateOptions;
-use gvmm::driver::testing::Live;
+use gvmm::driver::testing::{Call, Live};
 use gvmm::error::{Error, Kind, Operation};
 use gvmm::rebind::{Binding, Buffer, Outcome, Slot, StepReport, Threshold};
 use gvmm::units::{ByteSize, DevicePtr};
 use gvmm::vm::{Block, CallCounts};
 use rebind_support::{Gate, Given, World, addresses, begin, fill, holds};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 const MIB2: u64 = 2 << 20;
@@ -93,8 +94,18 @@ fn laying_out_anew_waits_for_nothing_and_the_next_begin_says_that_it_waited() {
     assert_eq!((report.generation, made), (2, CallCounts::default()), "an old generation changes nothing");
     assert_eq!(addresses(&binding, 2), at);
 
-    step.open();
-    let (outcome, report) = binding.begin(world.stream, &given([&large, &a]), 2).expect("begin");
+    let asked = || world.trace.counts().of(Call::IS_CAPTURING);
+    let (outcome, report) = thread::scope(|scope| {
+        let before = asked();
+        // Begin has seen by then that the step is not over.
+        scope.spawn(move || {
+            while asked() == before {
+                thread::yield_now();
+            }
+            step.open();
+        });
+        binding.begin(world.stream, &given([&large, &a]), 2).expect("begin")
+    });
     assert_eq!((outcome, report.waited, report.remapped_slots), (Outcome::Started, true, 2));
     assert!(holds(at[1], SLOT.bytes, 1));
     binding.end().expect("end");

@@ -6,8 +6,10 @@ mod rollback_support;
 
 use common::World;
 use gvmm::driver::testing::Call;
+use gvmm::driver::{Access, AccessMode, Ordinal};
 use gvmm::error::{Error, Kind, Operation};
 use gvmm::units::ByteSize;
+use gvmm::vm::RetireEntry;
 use rollback_support::remap;
 
 #[test]
@@ -53,4 +55,33 @@ fn what_no_stream_can_be_waited_for_stays_until_the_next_remap() {
     assert!(world.is_live(0, 0));
     world.check_contents("rebuilt");
     world.end("what stays");
+}
+
+#[test]
+fn what_could_not_come_back_from_retirement_is_given_its_access_when_it_does() {
+    let world = World::new(&[]);
+    let own = Access { device: Ordinal(0), mode: AccessMode::READ_WRITE };
+    let both = [own, Access { device: Ordinal(1), mode: AccessMode::READ }];
+    let whole = |list: &[Access]| {
+        world.reservation(0).set_access(ByteSize::ZERO, world.granules(16), list).expect("set");
+    };
+    whole(&both);
+    remap(&world, &[(0, 0, Some(0))]).expect("mapped");
+    let gate = world.gate();
+    let entry = RetireEntry { reservation: world.reservation(0), offset: ByteSize::ZERO };
+    world.device.retire(&[entry], &[world.stream]).expect("retired");
+    whole(&[own]);
+    let error = Error::new(Kind::DriverError, Operation::None, "made to fail");
+    // The first call takes the peer's access, the second fails, and so does what gives it back.
+    world.fault.fail(Some(Call::SET_ACCESS), 2, 2, error);
+    remap(&world, &[(0, 0, Some(0)), (0, 4, Some(1))]).expect_err("made to fail");
+    world.fault.clear();
+    whole(&both);
+    let before = world.device.counters();
+    remap(&world, &[(0, 0, Some(0))]).expect("it comes back");
+    let made = world.device.counters().minus(before);
+    assert_eq!((made.map, made.set_access), (0, 1), "nobody knows what the peer may do");
+    drop(gate);
+    world.check_contents("back");
+    world.end("retired");
 }

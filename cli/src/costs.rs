@@ -1,5 +1,6 @@
 //! A file of simulated costs: what a device's owner measured, as JSON.
 
+use crate::small;
 use gvmm::driver::host::{Costs, Point};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -125,7 +126,7 @@ impl Default for Table {
 
 /// Reads a file of costs. The error says file, place and field.
 pub(crate) fn read(path: &str) -> Result<Costs, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
+    let text = small::read(path).map_err(|error| {
         format!("{path}: expected none, h200, h200-peer or a file of costs that can be read, found {error}")
     })?;
     let stem = Path::new(path).file_stem().map_or_else(|| path.into(), |stem| stem.to_string_lossy());

@@ -15,6 +15,7 @@ mod run;
 mod selftest;
 mod service;
 mod setup;
+mod small;
 mod stream;
 mod trace;
 mod vmm_trace;

@@ -2,6 +2,7 @@
 
 use crate::costs;
 use crate::failure::{Context, Failure};
+use crate::small;
 use clap::ValueEnum;
 use gvmm::config::{self, Config};
 use gvmm::driver::host::{Costs, HostDriver};
@@ -117,8 +118,7 @@ pub(crate) fn open_driver(
 
 /// The profile of `device` in a file.
 pub(crate) fn profile(path: &str, device: &Device) -> Result<Profile, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
-    let read = text.and_then(|text| {
+    let read = small::read(path).and_then(|text| {
         let profile = Profile::parse(&text)?;
         let (driver, name) = (device.driver().kind(), device.info().name.as_str());
         let version = device.driver().version_in_words();

@@ -29,6 +29,8 @@ def compiler() -> str | None:
 def cuda_headers(torch) -> Path | None:
     """The folder of CUDA's headers, or none: the toolkit's, or those that came with PyTorch where they are complete."""
     homes = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")] + ["/usr/local/cuda"]
+    nvcc = shutil.which("nvcc")
+    homes += [str(Path(nvcc).resolve().parents[1])] if nvcc else []
     places = [Path(home) / "include" for home in homes if home]
     beside = Path(torch.__file__).parents[1] / "nvidia"
     places += [beside / "cu13" / "include", beside / "cuda_runtime" / "include"]

@@ -93,7 +93,7 @@ impl Watch {
         Self { wanted, seen: 0, last: vec![Buffer::default(); slots], moves: vec![Moves::NEVER; slots] }
     }
 
-    /// Notes what a step used that began; one that did not begin is not to be noted.
+    /// Notes what a step used that has ended; one that did not begin, or was aborted, is not to be noted.
     pub(super) fn note(&mut self, buffer: impl Fn(usize) -> Buffer) {
         if self.is_over() {
             return;

@@ -159,7 +159,7 @@ impl Engine {
             }
             log::warn!("a binding's memory waits for the device to be drained: {e}");
         }
-        (self.destroyed, self.step, self.booking) = (true, None, None);
+        (self.destroyed, self.step, self.booking, self.planner) = (true, None, None, None);
         if let Some(layout) = self.layout.take() {
             self.marks.retire(&self.device, layout);
         }

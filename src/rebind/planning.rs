@@ -13,12 +13,13 @@ use super::layout::Layout;
 use super::planner::{Commands, Explanation, Situation, SlotPlan, explain, plan, price};
 use super::profile::Profile;
 use super::profile_file::profile_of;
-use super::shadow::Arena;
+use super::shadow::{Arena, Booking};
 use super::slot::{Action, Slot, SlotFlags};
 use crate::driver::Access;
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr};
 use crate::vm::Device;
+use repair::shadows;
 use std::sync::Arc;
 
 /// How a binding asks for the planner.
@@ -78,6 +79,8 @@ pub(super) struct Planner {
     current: Option<Vec<Action>>,
     /// True where no layout serves `current` yet.
     due: bool,
+    /// What it needs beyond the layout in force, kept until then: others would book it meanwhile.
+    kept: Option<Booking>,
     /// Steps since the plan was frozen.
     steps: u64,
     /// Slots in those steps that moved although the plan has them stay.
@@ -110,6 +113,7 @@ impl Planner {
             digest: 0,
             current: None,
             due: false,
+            kept: None,
             steps: 0,
             surprises: 0,
             patches: Vec::new(),
@@ -128,8 +132,12 @@ impl Planner {
     }
 
     /// Notes a step that began.
-    pub(super) fn note(&mut self, served: &[Buffer]) {
+    pub(super) const fn begun(&mut self) {
         self.steps += 1;
+    }
+
+    /// Notes a step that has ended; one that was aborted is tried again, and would be watched twice.
+    pub(super) fn ended(&mut self, served: &[Buffer]) {
         self.watch.note(|i| served[i]);
     }
 
@@ -147,11 +155,16 @@ impl Planner {
         self.owed.clear();
         if let Some(current) = &mut self.current {
             current.copy_from_slice(actions);
-            self.due = false;
+            (self.due, self.kept) = (false, None);
         }
     }
 
-    /// Forgets the patches of the step before.
+    /// Forgets the patches of the step before, but not those that are owed.
+    pub(super) fn forget_patches(&mut self) {
+        self.patches.clear();
+    }
+
+    /// The same for a step that starts, which lists what is owed.
     pub(super) fn start_patches(&mut self) -> Vec<u32> {
         self.patches.clear();
         std::mem::take(&mut self.owed)
@@ -163,8 +176,9 @@ impl Planner {
         self.patches.extend(commands.iter().map(|&command| Patch { slot, command, address }));
     }
 
-    /// What this step listed may not have been done.
+    /// The step is no step, and what it listed may not have been done.
     pub(super) fn aborted(&mut self) {
+        self.steps = self.steps.saturating_sub(1);
         self.owed = self.patches.iter().map(|patch| patch.slot).collect();
         self.owed.dedup();
     }
@@ -213,6 +227,13 @@ impl Planner {
 }
 
 impl Engine {
+    /// No step began, so there is nothing to patch for it.
+    pub(super) fn forget_patches(&mut self) {
+        if let Some(planner) = &mut self.planner {
+            planner.forget_patches();
+        }
+    }
+
     /// Makes the plan, once the watched steps are over.
     fn freeze(&mut self) {
         if !self.planner.as_ref().is_some_and(Planner::is_ripe) {
@@ -223,7 +244,12 @@ impl Engine {
         planner.churn = planner.watch.churn();
         let situation = planner.situation(&self.device, &self.slots, &planner.churn, budget);
         let SlotPlan { actions, .. } = plan(&situation);
+        let own = self.booking.as_ref().map(Booking::bytes).unwrap_or_default();
+        let bytes = ByteSize(shadows(&self.slots, &actions));
+        // Somebody else was quicker: the next call plans with what is left.
+        let Some(kept) = Arena::of(&self.device).book_more(&self.device, own, bytes) else { return };
         planner.adopt(&self.slots, actions);
+        planner.kept = Some(kept);
     }
 
     /// Makes `actions`, which were chosen for `churn`, the plan.
@@ -245,6 +271,7 @@ impl Engine {
         if std::mem::take(&mut planner.due) {
             let actions = |layout: &Layout| layout.places.iter().map(|place| place.action).collect();
             planner.current = self.layout.as_ref().map(actions);
+            planner.kept = None;
         }
         planner.watch = Watch::new(slots, planner.watched_steps);
         planner.frozen = None;
@@ -271,7 +298,14 @@ impl Engine {
 
     /// The bytes of shadows that this binding may have: what others have not booked.
     fn shadow_room(&self) -> ByteSize {
-        Arena::of(&self.device).room(&self.device, self.booking.as_ref())
+        Arena::of(&self.device).room(&self.device, self.booked())
+    }
+
+    /// The bytes of shadows that this binding has booked.
+    fn booked(&self) -> ByteSize {
+        let kept = self.planner.as_ref().and_then(|planner| planner.kept.as_ref());
+        let all = self.booking.iter().chain(kept).map(Booking::bytes);
+        all.fold(ByteSize::ZERO, |sum, bytes| sum.checked_add(bytes).unwrap_or(sum))
     }
 
     /// True where a plan waits for its layout and the one in force cannot be kept for it. One is kept where every slot
@@ -285,7 +319,7 @@ impl Engine {
             return true;
         }
         layout.places.iter_mut().zip(current).for_each(|(place, &action)| place.action = action);
-        planner.due = false;
+        (planner.due, planner.kept) = (false, None);
         false
     }
 
@@ -310,7 +344,7 @@ impl Planner {
         self.digest = plan_digest(slots, &actions);
         self.current = Some(actions.clone());
         self.frozen = Some(actions);
-        (self.due, self.steps, self.surprises) = (true, 0, 0);
+        (self.due, self.steps, self.surprises, self.kept) = (true, 0, 0, None);
     }
 }
 

@@ -58,9 +58,9 @@ impl Books {
         self.limit.unwrap_or_else(|| settings::shadow_budget(device.info().total))
     }
 
-    /// What is left for the holder of `own`.
-    fn room(&self, device: &Device, own: Option<&Booking>) -> ByteSize {
-        let others = self.booked.checked_sub(own.map(Booking::bytes).unwrap_or_default()).unwrap_or_default();
+    /// What is left for the holder of `own` bytes.
+    fn room(&self, device: &Device, own: ByteSize) -> ByteSize {
+        let others = self.booked.checked_sub(own).unwrap_or_default();
         self.limit(device).checked_sub(others).unwrap_or_default()
     }
 }
@@ -88,26 +88,37 @@ impl Arena {
         Booking { arena: Arc::clone(self), bytes, threshold: in_force(limit, admitted) }
     }
 
-    /// What others than `own` have left of the budget.
-    pub(super) fn room(&self, device: &Device, own: Option<&Booking>) -> ByteSize {
+    /// What others than the holder of `own` bytes have left of the budget.
+    pub(super) fn room(&self, device: &Device, own: ByteSize) -> ByteSize {
         let books = self.books();
         books.room(device, own)
     }
 
-    /// Books `bytes` in the place of `own`, which is to be dropped then; none where they are more than the room.
+    /// Books `bytes` in the place of `own` bytes, which are to be given back then; none where they are more than the room.
     pub(super) fn book_bytes(
         self: &Arc<Self>,
         device: &Device,
-        own: Option<&Booking>,
+        own: ByteSize,
         bytes: ByteSize,
+        threshold: Threshold,
     ) -> Option<Booking> {
         let mut books = self.books();
         if bytes > books.room(device, own) {
             return None;
         }
         books.booked = books.booked.checked_add(bytes)?;
-        let threshold = own.map_or(Threshold::OFF, Booking::threshold);
         Some(Booking { arena: Arc::clone(self), bytes, threshold })
+    }
+
+    /// Books what `bytes` are more than `own`, which stay booked; none where there is no room for them.
+    pub(super) fn book_more(
+        self: &Arc<Self>,
+        device: &Device,
+        own: ByteSize,
+        bytes: ByteSize,
+    ) -> Option<Booking> {
+        let more = bytes.checked_sub(own).unwrap_or_default();
+        self.book_bytes(device, ByteSize::ZERO, more, Threshold::OFF)
     }
 
     /// Memory of `size` bytes at a multiple of `alignment` that the devices in `access` may use.

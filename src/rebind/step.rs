@@ -19,6 +19,7 @@ impl Engine {
         self.check_begin(buffers.len(), generation)?;
         if generation != self.generation {
             let report = self.leave_for(stream)?;
+            self.forget_patches();
             return Ok(self.record_again(report));
         }
         self.check_graph()?;
@@ -94,7 +95,7 @@ impl Engine {
         let Some(planner) = &mut self.planner else {
             return (Outcome::Started, StepReport { generation: self.generation, ..report });
         };
-        planner.note(&self.served);
+        planner.begun();
         let (patched_commands, replan_advised) = (planner.patches().len() as u64, planner.advises());
         (
             Outcome::Started,
@@ -246,6 +247,9 @@ impl Engine {
         let launch = self.layout.as_ref().is_some_and(|layout| layout.copies_out.needs_launch());
         let report = if launch { self.counted(|engine| engine.copy_out(stream, report))? } else { report };
         self.over(stream);
+        if let Some(planner) = &mut self.planner {
+            planner.ended(&self.served);
+        }
         Ok(StepReport { copied_slots: copies.0, copied_bytes: copies.1, ..report })
     }
 

@@ -30,6 +30,14 @@ impl List {
         known.push(list);
         list
     }
+
+    /// What is held where a call from one list to the other may have been made or not: equal to no caller's list, so
+    /// that the next change names every device of either.
+    pub(crate) fn unknown(self, other: Self) -> Self {
+        let more = other.iter().filter(|a| !self.iter().any(|b| b.device == a.device));
+        let lines = self.iter().chain(more).map(|a| Access { mode: AccessMode::NONE, ..*a });
+        Self::of(&lines.collect::<Vec<_>>())
+    }
 }
 
 impl PartialEq for List {

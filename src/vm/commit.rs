@@ -184,6 +184,12 @@ impl<'a, 'b, E: Blocks> Commit<'a, 'b, E> {
         for offset in live {
             self.books[place].lose(self.reservations[place].context(), offset, Some(false));
         }
+        // Those that were to come back from retirement stay retired.
+        let (books, end) = (&mut *self.books[place], offset.get().saturating_add(range.size().get()));
+        let list = books.list;
+        for (_, mapping) in books.mappings.range_mut(offset.get()..end).filter(|(_, m)| m.is_retired()) {
+            mapping.applied = mapping.applied.unknown(list);
+        }
     }
 
     fn stray(&mut self, step: &Step) {

@@ -153,3 +153,44 @@ fn access(device: &Device, peers: u64) -> Result<Vec<Access>> {
 pub(super) fn shared_device(driver: u32, ordinal: Ordinal) -> Result<Arc<Device>> {
     Ok(Arc::clone(&DeviceObject::open(driver, ordinal)?.device))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::HostConfig;
+    use crate::driver::host::HostDriver;
+    use crate::units::ByteSize;
+
+    fn device(ordinal: u32) -> Arc<Device> {
+        let config = HostConfig { devices: 3, memory: 64 << 20, ..HostConfig::default() };
+        let driver = Arc::new(HostDriver::new(config, None).expect("a host driver"));
+        Device::open(driver, Ordinal(ordinal)).expect("a device")
+    }
+
+    #[test]
+    fn a_pool_is_for_its_device_and_the_peers_that_are_named() {
+        let of = |ordinal, peers| {
+            access(&device(ordinal), peers).map(|list| list.iter().map(|a| a.device.0).collect::<Vec<_>>())
+        };
+        assert_eq!(of(1, 0), Ok(vec![1]));
+        assert_eq!(of(1, 0b100), Ok(vec![1, 2]));
+        assert_eq!(of(2, 0b001), Ok(vec![0, 2]));
+        assert_eq!(of(0, u64::MAX), Ok(vec![0, 1, 2]));
+        assert_eq!(of(0, 0b1010).map_err(|e| e.kind), Err(Kind::NoDevice));
+    }
+
+    #[test]
+    fn a_fraction_waits_for_its_device_and_a_failed_opening_leaves_nothing() {
+        let pools = Pools::new();
+        pools.set_fraction(1, 0.25).expect("kept in mind");
+        let refused = |fraction| pools.set_fraction(1, fraction).map_err(|e| e.kind);
+        assert_eq!([0.0, 1.1, f64::NAN].map(refused), [Err(Kind::InvalidArgument); 3]);
+        let broken = pools.of(1, |_| Err(Error::new(Kind::DriverNotFound, Operation::Open, "not now")));
+        assert_eq!(broken.err().map(|e| e.kind), Some(Kind::DriverNotFound));
+        assert!(pools.get(1).is_none() && pools.all().next().is_none());
+        let pool = pools.of(1, |ordinal| Ok(device(ordinal.0))).expect("a pool");
+        assert_eq!(pool.stats().limit, ByteSize::mib(16));
+        assert!(Arc::ptr_eq(pool, pools.of(1, |_| unreachable!("open already")).expect("the same")));
+        assert_eq!(pools.of(-1, |_| Ok(device(0))).err().map(|e| e.kind), Some(Kind::NoDevice));
+    }
+}

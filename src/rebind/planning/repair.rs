@@ -9,6 +9,7 @@ use crate::rebind::engine::{Engine, refused};
 use crate::rebind::planner::Situation;
 use crate::rebind::shadow::{Arena, Booking};
 use crate::rebind::slot::{Action, Slot};
+use crate::rebind::threshold::Threshold;
 use crate::units::{ByteSize, Granularity};
 
 /// What one slot's buffer allows.
@@ -53,7 +54,8 @@ impl Engine {
             self.repair(planner, &mut actions, &wrong, &mappable, may);
         }
         let bytes = ByteSize(shadows(&self.slots, &actions));
-        let booking = Arena::of(&self.device).book_bytes(&self.device, self.booking.as_ref(), bytes);
+        let threshold = self.booking.as_ref().map_or(Threshold::OFF, Booking::threshold);
+        let booking = Arena::of(&self.device).book_bytes(&self.device, self.booked(), bytes, threshold);
         booking.map(|booking| Some((actions, booking))).ok_or(NO_ROOM.of(bytes))
     }
 
@@ -106,7 +108,7 @@ impl Engine {
 }
 
 /// The bytes of our own shadows that `actions` need.
-fn shadows(slots: &[Slot], actions: &[Action]) -> u64 {
+pub(super) fn shadows(slots: &[Slot], actions: &[Action]) -> u64 {
     let copied = slots.iter().zip(actions).filter(|(_, action)| **action == Action::COPY);
     let ours = copied.filter(|(slot, _)| !slot.brings_shadow());
     ours.fold(0u64, |sum, (slot, _)| sum.saturating_add(slot.bytes.get()))

@@ -18,6 +18,7 @@ mod books;
 mod codes;
 pub mod cuda;
 mod delegate;
+pub mod h200;
 pub mod hip;
 pub mod host;
 pub mod level_zero;

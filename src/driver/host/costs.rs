@@ -2,7 +2,7 @@
 //!
 //! The built-in tables were measured on H200 GPUs (driver 580, CUDA 13.0), what is about peers on two (docs/H200.md).
 
-use super::h200;
+use crate::driver::h200;
 use crate::units::ByteSize;
 use std::time::{Duration, Instant};
 

@@ -13,7 +13,6 @@ mod blocks;
 mod budget;
 mod copy;
 mod costs;
-pub mod h200;
 mod huge;
 mod memory;
 mod offsets;

@@ -161,7 +161,7 @@ impl<'a> Search<'a> {
     }
 
     /// The settings that a rule by size pays for, whatever the size: with it the smaller slots are copied, and the others
-    /// mapped where they may be; and that in which nothing is remapped.
+    /// mapped where they may be; and those in which nothing is remapped, or only what cannot be patched.
     fn rules(&self) -> Vec<Case> {
         let totals = &self.totals;
         let mut slots: Vec<u32> = (0..totals.len() as u32).collect();
@@ -178,7 +178,10 @@ impl<'a> Search<'a> {
             remaps[n] = remaps[n + 1] | own;
         }
         let must = slots.iter().filter(|&&i| self.must_copy(i)).fold(0, |ways, &i| ways | copies(i));
-        let mut rules = vec![Case { remaps: Moves::NEVER, ways: Ways(must) }];
+        // All patched, and those mapped that cannot be.
+        let stay = slots.iter().filter(|&&i| !totals.may_patch(i as usize) && !self.must_copy(i));
+        let stay = stay.fold(0, |columns, &i| columns | maps(i));
+        let mut rules = [0, stay].map(|remaps| Case { remaps: Moves(remaps), ways: Ways(must) }).to_vec();
         let mut ways = must;
         for (n, remaps) in remaps.into_iter().enumerate() {
             let case = Case { remaps: Moves(remaps), ways: Ways(ways) };

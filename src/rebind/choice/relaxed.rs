@@ -192,7 +192,13 @@ pub(super) fn solve(problem: &Problem) -> Solution {
         if least >= best.0 {
             break;
         }
-        if cores.least(case) >= best.0 {
+        let core = cores.of(patching, case.ways);
+        let own = Case { remaps: core.remaps, ways: case.ways };
+        let cost = core.cost + problem.charges(own);
+        if cost < best.0 {
+            best = (cost, own, Some(core.patched.clone()));
+        }
+        if case == own || core.cost + problem.charges(case) >= best.0 {
             continue;
         }
         tried += 1;
@@ -202,7 +208,7 @@ pub(super) fn solve(problem: &Problem) -> Solution {
             best = (cost, case, Some(patched));
         }
     }
-    solution(problem, actions(&totals, best.1, best.2.as_deref()), tried)
+    solution(problem, actions(&totals, best.1, best.2.as_deref()), tried + cores.found())
 }
 
 /// What all slots cost in a case at best, its charges aside, and which slots are patched.
@@ -215,13 +221,21 @@ fn decide(totals: &Totals, patching: &Patching, case: Case) -> (u128, Vec<bool>)
     (own + patching.paid(&patched), patched)
 }
 
-/// What all slots cost at least, the charges of remaps and copies aside: found once for any set of copies, with every
-/// remap allowed, which is no more than with some of them. It is a bound that knows how patches are shared.
+/// The cheapest plan for any set of copies, with every remap allowed and its charges aside: found once, and no plan of a
+/// case costs less, whatever its budget. It is a bound that knows how patches are shared.
 pub(super) struct Cores<'a> {
     problem: &'a Problem,
     totals: &'a Totals,
     patching: Option<&'a Patching>,
-    known: [Option<u128>; 4],
+    known: [Option<Core>; 4],
+}
+
+/// One of them.
+struct Core {
+    cost: u128,
+    /// The columns in which it remaps.
+    remaps: Moves,
+    patched: Vec<bool>,
 }
 
 impl<'a> Cores<'a> {
@@ -230,16 +244,32 @@ impl<'a> Cores<'a> {
         totals: &'a Totals,
         patching: Option<&'a Patching>,
     ) -> Self {
-        Self { problem, totals, patching, known: [None; 4] }
+        Self { problem, totals, patching, known: [const { None }; 4] }
     }
 
     /// No plan of this case costs less, whatever its budget.
     pub(super) fn least(&mut self, case: Case) -> u128 {
         let Some(patching) = self.patching else { return 0 };
-        let every = Case { remaps: Moves(u8::MAX), ways: case.ways };
-        let known = &mut self.known[case.ways.0 as usize];
-        let core = *known.get_or_insert_with(|| decide(self.totals, patching, every).0);
-        core + self.problem.charges(case)
+        self.of(patching, case.ways).cost + self.problem.charges(case)
+    }
+
+    fn of(&mut self, patching: &Patching, ways: Ways) -> &Core {
+        let totals = self.totals;
+        self.known[ways.0 as usize].get_or_insert_with(|| {
+            let case = Case { remaps: Moves(u8::MAX), ways };
+            let (cost, patched) = decide(totals, patching, case);
+            let mapped = totals
+                .iter()
+                .zip(&patched)
+                .filter(|(total, patched)| !total.settled && !**patched && total.best(case).1 == Action::MAP);
+            let remaps = Moves(mapped.fold(0, |columns, (total, _)| columns | total.moves.0));
+            Core { cost, remaps, patched }
+        })
+    }
+
+    /// How many were found.
+    fn found(&self) -> u32 {
+        self.known.iter().flatten().count() as u32
     }
 }
 

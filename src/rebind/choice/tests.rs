@@ -316,7 +316,7 @@ fn ten_thousand_slots_that_move_in_any_steps_take_few_plans() {
     if cfg!(miri) {
         return;
     }
-    let rules = 9 + 3;
+    let rules = 9 + 3 + 2;
     let most = (greedy::MOST_FILLED + rules) as u32 * 2;
     for patch in [620_000, 15_000] {
         for budget in [u64::MAX, 64 << 20, 0] {

@@ -1,8 +1,7 @@
 //! Profiles that need no file.
 
 use super::{Charge, Curve, Figure, JointCopy, Origin, Point, Profile};
-use crate::driver::host::h200;
-use crate::driver::{DeviceInfo, DriverKind};
+use crate::driver::{DeviceInfo, DriverKind, h200};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;

@@ -19,7 +19,7 @@ RECORDING := $(TARGET)/$(TRACE).csv
 DENY_VERSION := 0.20.2
 TOOLS := $(abspath $(TARGET))/tools
 
-.PHONY: all demo examples recording library wheel test lint oracle deny miri bless bench clean
+.PHONY: all preload demo examples pool_pair recording library wheel test lint oracle deny miri bless bench clean
 
 all: library
 
@@ -32,18 +32,27 @@ library:
 wheel: library
 	GVMM_WHEEL_LIBRARY=$(abspath $(LIBDIR))/libgvmm.so python3 python/backend.py $(TARGET)/wheel
 
+# What is preloaded in front of a driver (docs/preload.md).
+preload:
+	$(CARGO) build --package gvmm-preload-cuda --package gvmm-preload-hip --profile $(PROFILE)
+
 demo: $(LIBDIR)/step_loop $(RECORDING)
 	$(LIBDIR)/step_loop $(RECORDING)
 
 recording: $(RECORDING)
 
-examples: $(LIBDIR)/first $(LIBDIR)/shadow_copy $(LIBDIR)/step_loop
+examples: $(LIBDIR)/first $(LIBDIR)/pool $(LIBDIR)/shadow_copy $(LIBDIR)/step_loop
 
 $(LIBDIR)/step_loop: $(STEP_LOOP) c_examples/trace.h c_examples/pattern.h c_examples/cost.h include/gvmm.h | library
 	$(CC) $(C_WARNINGS) $(CFLAGS) -Iinclude $(STEP_LOOP) $(C_LINK) -o $@
 
 $(LIBDIR)/%: c_examples/%.c include/gvmm.h | library
 	$(CC) $(C_WARNINGS) $(CFLAGS) -Iinclude $< $(C_LINK) -o $@
+
+# What a pair of alloc and free costs through the C ABI.
+pool_pair: $(LIBDIR)/pool_pair
+$(LIBDIR)/pool_pair: benches/pool_pair.c include/gvmm.h | library
+	$(CC) $(C_WARNINGS) $(CFLAGS) -Iinclude $< $(C_LINK) -pthread -o $@
 
 $(RECORDING): tests/data/steps/$(TRACE).csv.gz | library
 	gzip -dc $< > $@.part

@@ -76,6 +76,9 @@ static void devices(void) {
     NUL(gvmm_device_attach, out_device, &native, NULL);
     OK(gvmm_device_close(other));
     NUL(gvmm_device_close, device, NULL);
+    NUL(gvmm_device_peer_query, device, NULL, 0, &w);
+    NUL(gvmm_device_peer_query, out_reaches, d, 0, NULL);
+    NUL(gvmm_device_peer_enable, device, NULL, 0, GVMM_ACCESS_READ);
     gvmm_device_info info = {.struct_size = sizeof info};
     NUL(gvmm_device_query, device, NULL, &info);
     NUL(gvmm_device_query, out_info, d, NULL);
@@ -200,6 +203,9 @@ static void allocations(void) {
     gvmm_allocation_info allocation_info = {.struct_size = sizeof allocation_info};
     NUL(gvmm_allocation_query, allocation, NULL, &allocation_info);
     NUL(gvmm_allocation_query, out_info, a, NULL);
+    gvmm_access access = {0, 3};
+    NUL(gvmm_allocation_set_access, allocation, NULL, &access, 1, sizeof access);
+    NUL(gvmm_allocation_set_access, access, a, NULL, 1, sizeof access);
     NUL(gvmm_allocation_destroy, allocation, NULL);
 }
 
@@ -212,6 +218,9 @@ static void copies(void) {
 }
 
 static void bindings(void) {
+    uint64_t permanent = 0;
+    NUL(gvmm_binding_permanent, binding, NULL, 0, &permanent);
+    NUL(gvmm_binding_permanent, out_address, n, 0, NULL);
     uint64_t sizes[1] = {1};
     gvmm_slot slot = {.size_bytes = 4096};
     gvmm_binding *binding = NULL;
@@ -395,6 +404,7 @@ static void torch(void) {
     CHECK(p != NULL);
     HOOK(gvmm_torch_alloc, stream, GVMM_ERROR_INVALID_STREAM, 8, 0, NULL);
     HOOK(gvmm_torch_free, address, GVMM_ERROR_NO_DEVICE, NULL, 8, 0, s);
+    HOOK(gvmm_torch_delete, address, GVMM_ERROR_NO_DEVICE, NULL);
     HOOK(gvmm_torch_record_stream, address, GVMM_ERROR_NO_DEVICE, NULL, s);
     HOOK(gvmm_torch_record_stream, stream, GVMM_ERROR_INVALID_STREAM, p, NULL);
     HOOK(gvmm_torch_base_alloc, address, GVMM_ERROR_INVALID_ARGUMENT, NULL, NULL);

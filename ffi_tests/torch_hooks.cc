@@ -101,6 +101,13 @@ static void bad_frees(cudaStream_t s) {
     release(p, 1000, 0, nullptr); // a stream that is none
     CHECK(alloc(1000, 0, s) == p);
     release(p, 1000, 0, s);
+    p = alloc(1000, 0, s);
+    gvmm_torch_delete(p);
+    gvmm_torch_delete(p);
+    gvmm_torch_delete(&on_stack);
+    gvmm_torch_delete(nullptr);
+    CHECK(warnings == before + 1 && alloc(1000, 0, s) == p);
+    release(p, 1000, 0, s);
     record(&on_stack, s);
     record(nullptr, s);
 }

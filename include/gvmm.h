@@ -1281,6 +1281,12 @@ gvmm_status gvmm_shadow_copy(gvmm_device *device,
 /** Flag of a slot: its buffer is memory that this library cannot map. */
 #define GVMM_SLOT_FOREIGN 2
 
+/**
+ * Flag of a slot: it gets an address that is made with the binding and never moves (`gvmm_binding_permanent`), in memory
+ * beside the budget of shadows; each step copies to and from it. For buffers that a collective is told of once.
+ */
+#define GVMM_SLOT_PERMANENT 4
+
 /** Memory space of a slot: the device's memory. */
 #define GVMM_MEMORY_SPACE_DEVICE 0
 
@@ -1632,8 +1638,8 @@ typedef struct gvmm_binding_info {
  * allowed; `out_binding`, the handle.
  * Statuses: INVALID_SIZE (a slot of no bytes), INVALID_ARGUMENT (a direction, flag, memory space, access
  * mode, plan mode or number of watched steps), MISALIGNED (an alignment is no power of two, or a shadow address
- * does not have it), OUT_OF_RANGE and OVERLAP (shadow addresses), NO_DEVICE (in the access list), UNKNOWN_VERSION; the last-error detail
- * names the slot.
+ * does not have it, or a permanent one is to have more than a granule's), OUT_OF_RANGE and OVERLAP (shadow addresses), OUT_OF_DEVICE_MEMORY and
+ * OUT_OF_ADDRESS_SPACE (permanent addresses), NO_DEVICE (in the access list), UNKNOWN_VERSION; the last-error detail names the slot.
  * Threads: thread-safe.
  */
 gvmm_status gvmm_binding_create(gvmm_device *device,
@@ -1864,6 +1870,64 @@ gvmm_status gvmm_binding_record_copies(gvmm_binding *binding,
 gvmm_status gvmm_binding_use_graph(gvmm_binding *binding,
                                    void *graph);
 
+/* ---- Permanent addresses of slots. ---- */
+
+/**
+ * Gives the permanent address of a slot with GVMM_SLOT_PERMANENT, to tell a communicator of it before the first step.
+ *
+ * State: changes none. The address is the slot's in every generation, and is freed with the binding, once the last step
+ * that used it has passed.
+ * Parameters: `binding`; `slot`, the slot's index; `out_address`, its address.
+ * Statuses: OUT_OF_RANGE (no such slot), WRONG_STATE (a slot without one), BUSY.
+ * Threads: externally synchronized; a second thread in the same binding gets BUSY.
+ */
+gvmm_status gvmm_binding_permanent(gvmm_binding *binding,
+                                   size_t slot,
+                                   uint64_t *out_address);
+
+/* ---- Peers: other devices that may use a device's memory. ---- */
+
+/**
+ * Says whether another device can be given access to this device's memory. The other direction is a question of its
+ * own: ask it of the other device.
+ *
+ * State: changes none.
+ * Parameters: `device`; `peer`, the other device's number; `out_reaches`, 1 or 0.
+ * Statuses: NO_DEVICE (no such number).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_device_peer_query(gvmm_device *device,
+                                   uint32_t peer,
+                                   uint32_t *out_reaches);
+
+/**
+ * Gives another device access to this device's allocations, segments and pools, those that live and those to come, but
+ * for those whose access was or is given as a list. This direction only: for the other, call it for the other device.
+ *
+ * State: after success the peer may do what `mode` says; after a failure all is as before.
+ * Parameters: `device`; `peer`, the other device's number; `mode`, `GVMM_ACCESS_...`, NONE to take it away.
+ * Statuses: NO_DEVICE (no such number), INVALID_ARGUMENT (`mode`, or the device itself), UNSUPPORTED (the peer cannot
+ * reach this device's memory, or it has no virtual memory), and those of the driver.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_device_peer_enable(gvmm_device *device,
+                                    uint32_t peer,
+                                    uint32_t mode);
+
+/**
+ * Sets who may use an allocation's memory. `gvmm_device_peer_enable` changes nothing about it from then on.
+ *
+ * State: after success the access is as listed; after a failure as before.
+ * Parameters: `allocation`; `access`, `count` elements `stride_bytes` apart; 0: the device itself, read and write.
+ * Statuses: INVALID_ARGUMENT (a mode), NO_DEVICE (in the list), UNSUPPORTED (a device that cannot reach this one's
+ * memory, or plain device memory), UNKNOWN_VERSION (`stride_bytes`), and those of the driver.
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_allocation_set_access(gvmm_allocation *allocation,
+                                       const gvmm_access *access,
+                                       size_t count,
+                                       size_t stride_bytes);
+
 /* ---- Segments: long ranges of addresses that grow and shrink by chunks. ---- */
 
 /** How to make a segment; all zero but `struct_size` is the default. */
@@ -1979,7 +2043,8 @@ gvmm_status gvmm_segment_live_runs(gvmm_segment *segment,
                                    size_t *out_needed);
 
 /**
- * Sets who may use a segment's memory, also what lives already.
+ * Sets who may use a segment's memory, also what lives already. `gvmm_device_peer_enable` changes nothing about it
+ * from then on.
  *
  * State: after success the access is as listed, now and for all memory to come.
  * Parameters: `segment`; `access`, `count` elements `stride_bytes` apart; 0: the device itself, read and write.
@@ -2203,6 +2268,7 @@ gvmm_status gvmm_pool_set_fraction(gvmm_pool *pool,
 
 /**
  * Sets who may use a pool's memory, also what lives already: for peers, list them and the device itself.
+ * `gvmm_device_peer_enable` changes nothing about it from then on.
  *
  * State: after success the access is as listed, now and for all memory to come; after a failure as before.
  * Parameters: `pool`; `access`, `count` elements `stride_bytes` apart; 0: the device itself, read and write.
@@ -2603,6 +2669,17 @@ void gvmm_torch_free(void *address,
                      void *stream);
 
 /**
+ * Gives a block back by its address alone (PyTorch's `raw_delete`), after the last use on its own stream. Else as
+ * `gvmm_torch_free`.
+ *
+ * State: as after `gvmm_torch_free` with the block's own stream.
+ * Parameters: `address`, or NULL.
+ * Returns: nothing.
+ * Threads: thread-safe.
+ */
+void gvmm_torch_delete(void *address);
+
+/**
  * PyTorch's first word to its current allocator. Nothing is made yet: pools come with the first allocation.
  *
  * State: changes none.
@@ -2925,6 +3002,11 @@ typedef struct gvmm_api {
     gvmm_status (*pool_reset_peaks)(gvmm_pool *pool);
     gvmm_status (*pool_snapshot)(gvmm_pool *pool, char *out_json, size_t capacity,
         size_t *out_needed);
+    gvmm_status (*binding_permanent)(gvmm_binding *binding, size_t slot, uint64_t *out_address);
+    gvmm_status (*device_peer_query)(gvmm_device *device, uint32_t peer, uint32_t *out_reaches);
+    gvmm_status (*device_peer_enable)(gvmm_device *device, uint32_t peer, uint32_t mode);
+    gvmm_status (*allocation_set_access)(gvmm_allocation *allocation, const gvmm_access *access,
+        size_t count, size_t stride_bytes);
 } gvmm_api;
 
 /**

@@ -31,6 +31,10 @@ if [ "${1:-}" = --pack ]; then
     cp "${CARGO_TARGET_DIR:-target}/release/libgvmm.so" "$folder/libgvmm.so.0"
     cc -std=c11 -O2 -Iinclude c_examples/cuda_graph.c "$folder/libgvmm.so.0" -ldl -Wl,-rpath,'$ORIGIN' \
         -o "$folder/cuda_graph"
+    cc -std=gnu11 -O2 -Iinclude benches/pool_pair.c "$folder/libgvmm.so.0" -pthread -Wl,-rpath,'$ORIGIN' \
+        -o "$folder/pool_pair"
+    cc -std=gnu11 -O2 -Iinclude ffi_tests/peers.c "$folder/libgvmm.so.0" -ldl -Wl,-rpath,'$ORIGIN' -o "$folder/peers"
+    c++ -std=c++17 -O2 -Iinclude c_examples/xla_step.cc "$folder/libgvmm.so.0" -ldl -Wl,-rpath,'$ORIGIN' -o "$folder/xla_step"
     cp "$bench" "$folder/bench_cuda_copy"
     strip --strip-debug "$folder"/*
     ls -l "$folder"
@@ -114,7 +118,10 @@ for program in "$folder"/*; do
         lib*) ;;
         test_cuda_faults|test_hip_on_cuda)
             run "$name" "$program" --nocapture --test-threads 1 on_the_gpu ;;
-        bench_*|cuda_graph) run "$name" "$program" ;;
+        pool_pair) for driver in host cuda; do run "pool_pair_$driver" "$program" $driver 4; done ;;
+        peers) # Both directions, two GPUs; says so where there is one.
+            GVMM_TEST_PEERS=cuda run peers "$program" ;;
+        bench_*|cuda_graph|xla_step) run "$name" "$program" ;;
         gvmm) run info "$program" info
               run info_json "$program" info --json
               # Access for all other GPUs too; the whole table is in the log, and what --costs reads beside it.

@@ -108,20 +108,21 @@ def child_shapes(jax, jnp, passes):
     inputs = [random.standard_normal((n, 2048), dtype=np.float32) for n in lengths]
     weight = jax.device_put(random.standard_normal((2048, 2048), dtype=np.float32) * 0.02)
     work = jax.jit(lambda x, w: (jnp.tanh(x @ w) @ w, jnp.sum(x * x, axis=1)))
-    sums, times, before = [], [], {}
+    sums, times, before, start = [], [], {}, preload_counts()
     for turn in range(passes):
         if turn == 1:
             before = preload_counts()
         for x in inputs:
-            start = time.perf_counter()
+            began = time.perf_counter()
             out, norms = work(jax.device_put(x), weight)
             jax.block_until_ready((out, norms))
             if turn:
-                times.append((time.perf_counter() - start) * 1e6)
+                times.append((time.perf_counter() - began) * 1e6)
             sums.append([float(jnp.sum(out)).hex(), float(jnp.sum(norms)).hex()])
-    result = {"losses": sums, "step_us": statistics.median(times)}
+    result = {"losses": sums, "step_us": statistics.median(times), "step_us_p90": sorted(times)[int(len(times) * 0.9)]}
     if before:
-        result["steady"] = between(before, preload_counts())
+        after = preload_counts()
+        result.update(steady=between(before, after), whole=between(start, after))
     return result
 
 
@@ -160,7 +161,7 @@ def child(what, steps):
     result = {"jax": jax.__version__, "device": devices[0].device_kind, "start_s": time.perf_counter() - began}
     for name in what.split(","):
         function = {"train": child_train, "shapes": child_shapes, "peers": child_peers}[name]
-        result[name] = function(jax, jnp, 3 if name == "shapes" else steps)
+        result[name] = function(jax, jnp, 4 if name == "shapes" else steps)
     result["seconds"] = time.perf_counter() - began
     print("RESULT " + json.dumps(result), flush=True)
 
@@ -213,7 +214,7 @@ class Check:
             log.write(text + "\n" + error)
         if line:
             return self.keep(name, json.loads(line[7:]))
-        unknown = "nknown flag" in error or "Unknown command line" in error
+        unknown = any(text in error for text in ("nknown flag", "Unknown command line", "Flag parsing failed"))
         last = (error.strip().splitlines() or ["no output"])[-1][-160:]
         return self.keep(name, {"error": "flag unknown to this JAX" if unknown else f"failed: {last}"})
 
@@ -228,7 +229,7 @@ class Check:
 
     def steady(self):
         """The training loop and the loop of shapes: twice without, then observe and on."""
-        names = ("none", "none again", "off", "observe", "on")
+        names = ("none", "off", "observe", "on", "none again", "observe again", "on again")
         legs = {n: self.leg(f"base_{n.replace(' ', '_')}", "train,shapes", n.split()[0]) for n in names}
         for part in ("train", "shapes"):
             runs = {n: legs[n].get(part, {}) for n in names}
@@ -247,26 +248,33 @@ class Check:
 
     @staticmethod
     def calls(run):
-        steady = run.get("steady")
+        """In steady state; and, where it was counted, in the whole loop."""
+        steady, whole = run.get("steady"), run.get("whole")
         if steady is None:
             return ""
-        return ", ".join(f"{k} {v}" for k, v in steady["calls"].items()) or "none"
+        words = [", ".join(f"{k} {v}" for k, v in counts["calls"].items()) or "none" for counts in (steady, whole) if counts]
+        return "; in all ".join(words)
 
     def modes(self):
-        """XLA's update modes, default allocator and vmm, without and with the preload."""
-        for preload in ("none", "observe", "on"):
-            for mode in MODES:
-                for allocator in ("default", "vmm"):
-                    flag = f"--xla_gpu_command_buffer_update_mode={mode}"
-                    leg = self.leg(f"mode_{mode}_{allocator}_{preload}", "train", preload, allocator, flag)
-                    run = leg.get("train")
-                    if not run:
-                        self.row(mode, allocator, preload, leg.get("error", "no result"), "", "", "")
-                        continue
-                    first = self.results.get(f"mode_{mode}_{allocator}_none", {}).get("train", {})
-                    equal = "equal" if first.get("losses") == run["losses"] else "differ"
-                    us = run.get("steady", {}).get("us", 0)
-                    self.row(mode, allocator, preload, f"{run['step_us']:.0f}", equal, self.calls(run), f"{us:.0f}")
+        """XLA's update modes, default allocator and vmm, without and with the preload: the whole table twice, since runs
+        differ more from one another than legs do."""
+        legs = [(p, m, a) for p in ("none", "observe", "on") for m in MODES for a in ("default", "vmm")]
+        runs = {leg: [] for leg in legs}
+        for turn in range(self.options.rounds):
+            for preload, mode, allocator in legs:
+                flag = f"--xla_gpu_command_buffer_update_mode={mode}"
+                found = self.leg(f"mode_{mode}_{allocator}_{preload}_{turn}", "train", preload, allocator, flag)
+                runs[preload, mode, allocator].append(found)
+        for (preload, mode, allocator), found in runs.items():
+            trains = [leg["train"] for leg in found if "train" in leg]
+            if not trains:
+                self.row(mode, allocator, preload, found[0].get("error", "no result"), "", "", "")
+                continue
+            first = [leg["train"]["losses"] for leg in runs["none", mode, allocator] if "train" in leg]
+            equal = "equal" if first and all(run["losses"] == first[0] for run in trains) else "differ"
+            times = " / ".join(f"{run['step_us']:.0f}" for run in trains)
+            us = max(run.get("steady", {}).get("us", 0) for run in trains)
+            self.row(mode, allocator, preload, times, equal, self.calls(trains[0]), f"{us:.0f}")
 
     def peers(self):
         first = None
@@ -334,7 +342,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", default=".jax", help="what jax_check.sh --pack made")
     parser.add_argument("--budget", type=float, default=330, help="seconds for all of it")
-    parser.add_argument("--steps", type=int, default=90, help="training steps of a leg")
+    parser.add_argument("--steps", type=int, default=400, help="training steps of a leg")
+    parser.add_argument("--rounds", type=int, default=2, help="how often the table of modes is run")
     parser.add_argument("--only", default="steady,peers,modes", help="which parts, in this order")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -281,7 +281,7 @@ def hot(mode, size="1000000"):
 
     with use(mode):
         torch.empty(1, device="cuda")
-        count, bytes_ = 200_000, int(size)
+        count, bytes_ = 50_000, int(size)
         make, kwargs = torch.empty, {"dtype": torch.uint8, "device": "cuda"}
         best = []
         for _ in range(5):
@@ -294,7 +294,7 @@ def hot(mode, size="1000000"):
         for name in ("hot_torch", "hot_ours"):
             getattr(library, name).restype = ctypes.c_double
         for threads in (1, 4):
-            pairs = 1_000_000 if threads == 1 else 200_000
+            pairs = 300_000 if threads == 1 else 50_000
             arguments = [ctypes.c_int(threads), ctypes.c_long(pairs), ctypes.c_size_t(bytes_)]
             done[f"c++ {threads}"] = min(library.hot_torch(*arguments) for _ in range(3))
             if mode == "enable":

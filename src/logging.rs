@@ -7,6 +7,7 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use std::cell::{Cell, RefCell};
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::ffi::{CStr, CString};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Once, OnceLock, PoisonError, RwLock};
 
 /// What takes a message: level, target, text.
@@ -32,17 +33,43 @@ const KEPT: usize = 1000;
 const DROPPED: &CStr = c"this call logged too much: the rest of its messages is dropped";
 
 /// Where a thread stands; in one place, since finding it costs something in every call.
-struct Thread {
-    /// How many holds live.
+pub(crate) struct Thread {
+    /// How many calls of this thread are under way.
     holds: Cell<u32>,
-    /// True where a message waits for them to go.
+    /// True where a message waits for them to end.
     waiting: Cell<bool>,
     in_callback: Cell<bool>,
+    /// Its number from 1, or 0 where it has none yet.
+    number: Cell<u32>,
+}
+
+impl Thread {
+    /// A small number of the thread's own; after 2^32 threads they come again.
+    #[inline]
+    pub(crate) fn number(&self) -> u32 {
+        match self.number.get() {
+            0 => self.get_number(),
+            number => number,
+        }
+    }
+
+    #[cold]
+    fn get_number(&self) -> u32 {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        self.number.set(NEXT.fetch_add(1, Ordering::Relaxed).max(1));
+        self.number.get()
+    }
 }
 
 thread_local! {
-    static THREAD: Thread =
-        const { Thread { holds: Cell::new(0), waiting: Cell::new(false), in_callback: Cell::new(false) } };
+    static THREAD: Thread = const {
+        Thread {
+            holds: Cell::new(0),
+            waiting: Cell::new(false),
+            in_callback: Cell::new(false),
+            number: Cell::new(0),
+        }
+    };
     static WAITING: RefCell<Vec<Message>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -172,31 +199,39 @@ fn deliver(message: &Message) {
 
 /// While it lives, this thread's messages for the callback are kept; they are handed over when the
 /// outermost goes. Messages to standard error are not kept.
-pub(crate) struct Hold(());
+struct Hold<'a>(&'a Thread);
 
-/// Keeps this thread's messages until the answer is dropped.
-pub(crate) fn hold() -> Hold {
-    THREAD.with(|thread| thread.holds.set(thread.holds.get().wrapping_add(1)));
-    Hold(())
+/// Runs a call. This thread's messages are kept until it has ended.
+#[inline]
+pub(crate) fn in_call<A>(run: impl FnOnce(&Thread) -> A) -> A {
+    THREAD.with(|thread| {
+        thread.holds.set(thread.holds.get().wrapping_add(1));
+        let hold = Hold(thread);
+        run(hold.0)
+    })
 }
 
-/// True while a hold of this thread lives: it is inside a call.
+/// True while a call of this thread is under way.
 pub(crate) fn is_held() -> bool {
     THREAD.with(|thread| thread.holds.get() != 0)
 }
 
-impl Drop for Hold {
+impl Drop for Hold<'_> {
+    #[inline]
     fn drop(&mut self) {
-        let deliver_now = THREAD.with(|thread| {
-            thread.holds.set(thread.holds.get().wrapping_sub(1));
-            thread.holds.get() == 0 && thread.waiting.replace(false)
-        });
-        if !deliver_now {
-            return;
+        let Self(thread) = self;
+        thread.holds.set(thread.holds.get().wrapping_sub(1));
+        if thread.waiting.get() && thread.holds.get() == 0 {
+            thread.waiting.set(false);
+            deliver_waiting();
         }
-        let waiting = WAITING.try_with(RefCell::take);
-        waiting.unwrap_or_default().iter().for_each(deliver);
     }
+}
+
+#[cold]
+fn deliver_waiting() {
+    let waiting = WAITING.try_with(RefCell::take);
+    waiting.unwrap_or_default().iter().for_each(deliver);
 }
 
 #[cfg(test)]
@@ -217,23 +252,19 @@ mod tests {
         if set_callback(Some(callback), LevelFilter::Warn).is_err() {
             return; // The test program has a logger.
         }
-        {
-            let _outer = hold();
-            {
-                let _inner = hold();
+        in_call(|outer| {
+            in_call(|inner| {
+                assert_eq!(inner.number(), outer.number());
                 log::warn!("one");
-            }
+            });
             log::info!("too detailed");
             log::error!("two\0cut");
             assert!(seen.lock().expect("the list").is_empty());
-        }
+        });
         let mine = |list: &[String]| list.iter().filter(|m| m.contains("one") || m.contains("two")).count();
         assert_eq!(mine(&seen.lock().expect("the list")), 2);
         assert!(seen.lock().expect("the list").iter().all(|m| !m.contains("inside") && !m.contains("cut")));
-        {
-            let _hold = hold();
-            (0..KEPT + 100).for_each(|n| log::warn!("many {n}"));
-        }
+        in_call(|_| (0..KEPT + 100).for_each(|n| log::warn!("many {n}")));
         let many = |word: &str| seen.lock().expect("the list").iter().filter(|m| m.contains(word)).count();
         assert_eq!((many("many"), many("is dropped")), (KEPT, 1));
         set_callback(None, LevelFilter::Off).expect("ours");

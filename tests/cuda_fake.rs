@@ -188,6 +188,30 @@ fn the_c_program_captures_a_graph_once() {
     assert!(text.contains("step 7: 1 map, 1 unmap, 1 set access, 0 copy launches"), "{text}");
 }
 
+/// The program about peers, by the C ABI alone, where devices reach each other and where they do not.
+#[test]
+fn peers_by_the_c_abi() {
+    let (root, folder) = (Path::new(env!("CARGO_MANIFEST_DIR")), library());
+    let program = folder.join("peers");
+    let mut compile = Command::new("cc");
+    compile.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-I"]).arg(root.join("include"));
+    compile.arg(root.join("ffi_tests/peers.c")).arg("-L").arg(&folder);
+    compile.args(["-lgvmm", "-ldl", "-o"]).arg(&program).arg(format!("-Wl,-rpath,{}", folder.display()));
+    assert!(compile.status().expect("a C compiler").success(), "it compiles");
+    for (peers, wanted) in [(1, "both directions right"), (0, "peers: apart")] {
+        let fake = Fake::build(&format!("peers{peers}"), &[]);
+        let mut run = Command::new(&program);
+        run.env("GVMM_CUDA_LIBRARY", &fake.path).env("GVMM_TEST_PEERS", "cuda").env("GVMM_LOG", "warn");
+        run.env("FAKE_CUDA_DEVICES", "2")
+            .env("FAKE_CUDA_PEERS", peers.to_string())
+            .env_remove("LD_LIBRARY_PATH");
+        let output = run.output().expect("it runs");
+        let (text, errors) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success() && text.contains(wanted), "{text}{errors}");
+    }
+}
+
 #[test]
 fn peers_out_of_reach_are_refused_with_a_hint() {
     let fake = Fake::build("apart", &[]).set("FAKE_CUDA_PEERS", 0);

@@ -234,6 +234,18 @@ fn many_small_copies_are_one_launch() {
 }
 
 #[test]
+fn a_pool_lends_and_says_who_holds_what() {
+    let stdout = run_commands_of("c_examples/pool.c");
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert_eq!(lines[..2], ["used again: yes", "held: 64 MiB, lent: yes"], "{stdout}");
+    assert!(
+        lines[2].starts_with("gvmm_pool_alloc: GVMM_ERROR_OUT_OF_DEVICE_MEMORY: allocate 8 MiB"),
+        "{stdout}"
+    );
+    assert!(lines[2].contains("64 MiB held of 64 MiB") && lines[2].contains("60 MiB in use"), "{stdout}");
+}
+
+#[test]
 fn a_graph_of_somebody_elses_has_two_copy_launches_a_step() {
     let stdout = run_commands_of("c_examples/captured_graph.c");
     let expected = "64 inputs and 32 results a step: 20 copy launches in 10 steps, 0 words were wrong";

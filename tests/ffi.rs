@@ -1,6 +1,8 @@
 //! C and C++ programs against the header and the built library: plain, under the address and undefined-behaviour
 //! sanitizers, and under valgrind. `GVMM_NO_SKIP=1` makes a missing tool a failure.
 
+#[path = "ffi/cpp.rs"]
+mod cpp;
 #[path = "ffi/golden.rs"]
 mod golden;
 #[path = "ffi/logger.rs"]
@@ -56,6 +58,7 @@ programs! {
     pending "pending.c",
     retire "retire.c",
     segment "segment.c",
+    peers "peers.c",
     pool "pool.c",
     pool_faults "pool_faults.c",
     pool_capture "pool_capture.c",
@@ -64,10 +67,12 @@ programs! {
     tables "tables.c",
     options "options.c",
     timelines "timelines.c",
+    permanent "permanent.c",
 }
 
-/// Programs that need more than being run; `golden` and the proofs below run them.
-const OTHERS: &[&str] = &["statuses.c", "proof_address.c", "proof_undefined.c", "proof_valgrind.c"];
+/// Programs that need more than being run; `golden`, `cpp` and the proofs run them.
+const OTHERS: &[&str] =
+    &["hpp.cc", "xla_page.cc", "statuses.c", "proof_address.c", "proof_undefined.c", "proof_valgrind.c"];
 
 #[test]
 fn every_program_is_listed() {

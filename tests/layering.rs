@@ -43,6 +43,7 @@ const PURE: &[&str] = &[
     "rebind/profile/text.rs",
     "pool/free_index.rs",
     "pool/heap.rs",
+    "pool/ledger.rs",
     "pool/nodes.rs",
     "pool/reclaim.rs",
     "pool/size_class.rs",

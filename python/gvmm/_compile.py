@@ -20,10 +20,10 @@ def _cache() -> Path:
     return folder
 
 
-def compiler() -> str | None:
-    """The C++ compiler: `CXX`, else the first that is found."""
-    names = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
-    return next((found for name in names if (found := shutil.which(name))), None)
+def compilers() -> list[str]:
+    """The C++ compilers that there are: `CXX` alone, or those that are found."""
+    names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "c++", "clang++"]
+    return [found for name in names if (found := shutil.which(name))]
 
 
 def cuda_headers(torch) -> Path | None:
@@ -38,13 +38,17 @@ def cuda_headers(torch) -> Path | None:
     return next((place for place in places if all((place / name).exists() for name in needed)), None)
 
 
-def _try(command: list[str]) -> str | None:
+def _try(command: list[str], made: str) -> str | None:
     """Runs a compiler; what it says where it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    return None if done.returncode == 0 else done.stderr.strip()[-2000:]
+    if done.returncode != 0:
+        return done.stderr.strip()[-2000:]
+    # An exception is caught only where one C++ library serves both sides.
+    shared = any(name in Path(made).read_bytes() for name in (b"libstdc++.so", b"libc++.so"))
+    return None if shared else "it links the C++ library statically: name another compiler by CXX"
 
 
 def _build(torch, source: Path, options: list[str], libraries: list[str]) -> tuple[str | None, str]:
@@ -54,23 +58,24 @@ def _build(torch, source: Path, options: list[str], libraries: list[str]) -> tup
     target = _cache() / f"shim-{torch.__version__}-{hashlib.sha256(made_of).hexdigest()[:16]}.so"
     if target.exists():
         return str(target), ""
-    found = compiler()
-    if found is None:
+    found = compilers()
+    if not found:
         return None, "there is no C++ compiler: install one, or name it by CXX"
     # Several processes may do this at once: each its own, then moved into place.
     handle, part = tempfile.mkstemp(suffix=".so", dir=target.parent)
     os.close(handle)
-    said = None
-    for standard in ("-std=c++20", "-std=c++17"):
-        said = _try([
-            found, standard, "-O2", "-shared", "-fPIC", f"-D_GLIBCXX_USE_CXX11_ABI={abi}", *options, "-I", str(root / "include"),
+    said = ""
+    for name, standard in ((name, standard) for name in found for standard in ("-std=c++20", "-std=c++17")):
+        failed = _try([
+            name, standard, "-O2", "-shared", "-fPIC", f"-D_GLIBCXX_USE_CXX11_ABI={abi}", *options, "-I", str(root / "include"),
             str(source), "-L", str(root / "lib"), *libraries, f"-Wl,-rpath,{root / 'lib'}", "-o", part,
-        ])  # fmt: skip
-        if said is None:
+        ], part)  # fmt: skip
+        if failed is None:
             os.replace(part, target)
             return str(target), ""
+        said = said or f"{name} cannot compile the shim against PyTorch {torch.__version__}: {failed}"
     os.unlink(part)
-    return None, f"{found} cannot compile the shim against PyTorch {torch.__version__}: {said}"
+    return None, said
 
 
 def shim(torch) -> tuple[str, bool]:

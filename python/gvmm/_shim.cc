@@ -15,15 +15,18 @@ struct detail {
     uint32_t operation;
 };
 using detail_function = int32_t(detail *);
+using delete_function = void(void *);
 alloc_function *alloc;
 message_function *message;
 detail_function *last;
+delete_function *drop;
 } // namespace
 
-extern "C" void gvmm_shim_connect(alloc_function *a, message_function *m, detail_function *d) {
+extern "C" void gvmm_shim_connect(alloc_function *a, message_function *m, detail_function *l, delete_function *d) {
     alloc = a;
     message = m;
-    last = d;
+    last = l;
+    drop = d;
 }
 
 extern "C" void *gvmm_shim_alloc(std::size_t size, int device, void *stream) {
@@ -59,6 +62,21 @@ using Plain = torch::cuda::CUDAPluggableAllocator::CUDAPluggableAllocator;
 struct Allocator final : Plain {
     uint64_t peers = 0;
     using Plain::Plain;
+
+    // PyTorch's own class keeps a map of what it gave, behind one lock. The pool knows all that.
+    c10::DataPtr allocate(size_t size) override {
+        auto device = c10::cuda::current_device();
+        void *address = gvmm_shim_alloc(size, device, c10::cuda::getCurrentCUDAStream(device).stream());
+        return {address, address, drop, c10::Device(c10::DeviceType::CUDA, device)};
+    }
+    c10::DeleterFnPtr raw_deleter() const override { return drop; }
+    void *raw_alloc(size_t size) override {
+        return raw_alloc_with_stream(size, c10::cuda::getCurrentCUDAStream().stream());
+    }
+    void *raw_alloc_with_stream(size_t size, cudaStream_t stream) override {
+        return gvmm_shim_alloc(size, c10::cuda::current_device(), stream);
+    }
+    void raw_delete(void *address) override { drop(address); }
 
     // CUDA's switch for peers opens nothing that was mapped by pages: the pool has done that, or nobody has.
     void enablePeerAccess(c10::DeviceIndex device, c10::DeviceIndex other) override {

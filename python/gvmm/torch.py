@@ -167,7 +167,7 @@ def _install(unchecked: bool) -> None:
         shim, full = None, False
     alloc = _address("gvmm_torch_alloc")
     if shim is not None:
-        names = ("gvmm_torch_alloc", "gvmm_last_error_message", "gvmm_last_error_detail")
+        names = ("gvmm_torch_alloc", "gvmm_last_error_message", "gvmm_last_error_detail", "gvmm_torch_delete")
         shim.gvmm_shim_connect(*(ctypes.c_void_p(_address(name)) for name in names))
         alloc = ctypes.cast(shim.gvmm_shim_alloc, ctypes.c_void_p).value or 0
     if full:

@@ -5,12 +5,13 @@ use super::block::{BlockObject, Holder};
 use super::drivers::{Child, DeviceObject};
 use super::entry::entry;
 use super::handle::{self, Noun, Ref, Table};
+use super::peer::Peers;
 use super::status::gvmm_status;
 use super::types::{gvmm_allocation, gvmm_block, gvmm_device};
 use super::versioned::{Caller, Versioned, versioned};
 use crate::error::{Operation, Result};
 use crate::units::ByteSize;
-use crate::vm::{Allocation, Owner};
+use crate::vm::{Allocation, Device, Owner};
 use std::sync::Arc;
 
 /// What an allocation is.
@@ -48,6 +49,9 @@ pub unsafe extern "C" fn gvmm_allocation_create(
         let device = handle::get::<DeviceObject>(device)?;
         let child = device.adopt()?;
         let allocation = device.device.allocate(ByteSize(size_bytes), &[], Owner::Library)?;
+        if allocation.reservation().is_some() {
+            Peers::of(&device.device).join(&allocation)?;
+        }
         let start = allocation.address();
         out.write(AllocationObject::insert(&device, allocation, child)?);
         address.write(start.get());
@@ -105,10 +109,10 @@ versioned!(gvmm_allocation_info { address, size_bytes, block });
 
 /// What a handle of an allocation stands for.
 pub(super) struct AllocationObject {
-    allocation: Arc<Allocation>,
+    pub(super) allocation: Arc<Allocation>,
     /// The key of its block, or 0.
     block: u64,
-    _child: Child,
+    child: Child,
 }
 
 static ALLOCATIONS: Table<AllocationObject> = Table::new();
@@ -122,6 +126,11 @@ impl Noun for AllocationObject {
 }
 
 impl AllocationObject {
+    /// The device that it is of.
+    pub(super) fn device(&self) -> &Arc<Device> {
+        self.child.device()
+    }
+
     /// Fails where the caller has its block mapped elsewhere.
     fn check_unused(&self) -> Result<()> {
         match handle::look_up::<BlockObject>(handle::to_pointer::<BlockObject>(self.block)) {
@@ -143,7 +152,7 @@ impl AllocationObject {
             }
             None => 0,
         };
-        let object = Self { allocation, block, _child: child };
+        let object = Self { allocation, block, child };
         handle::insert(object).inspect_err(|_| {
             if let Ok(leaving) = handle::leave::<BlockObject>(handle::to_pointer::<BlockObject>(block)) {
                 leaving.gone();

@@ -182,6 +182,10 @@ table! {
     pool_stats::gvmm_pool_stream_stats,
     pool_stats::gvmm_pool_reset_peaks,
     pool_snapshot::gvmm_pool_snapshot,
+    permanent::gvmm_binding_permanent,
+    peer::gvmm_device_peer_query,
+    peer::gvmm_device_peer_enable,
+    peer::gvmm_allocation_set_access,
 }
 
 #[cfg(test)]

@@ -118,8 +118,8 @@ pub struct gvmm_binding_info {
 /// allowed; `out_binding`, the handle.
 /// Statuses: INVALID_SIZE (a slot of no bytes), INVALID_ARGUMENT (a direction, flag, memory space, access
 /// mode, plan mode or number of watched steps), MISALIGNED (an alignment is no power of two, or a shadow address
-/// does not have it), OUT_OF_RANGE and OVERLAP (shadow addresses), NO_DEVICE (in the access list), UNKNOWN_VERSION; the last-error detail
-/// names the slot.
+/// does not have it, or a permanent one is to have more than a granule's), OUT_OF_RANGE and OVERLAP (shadow addresses), OUT_OF_DEVICE_MEMORY and
+/// OUT_OF_ADDRESS_SPACE (permanent addresses), NO_DEVICE (in the access list), UNKNOWN_VERSION; the last-error detail names the slot.
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_binding_create(

@@ -167,6 +167,11 @@ impl Ref<DeviceObject> {
 }
 
 impl Child {
+    /// The device.
+    pub(super) fn device(&self) -> &Arc<Device> {
+        &self.0.device
+    }
+
     /// One more child of the same handle.
     pub(super) fn again(&self) -> Result<Self> {
         self.0.adopt()

@@ -4,12 +4,12 @@
 use super::status::{GVMM_STATUS_RECORD_AGAIN, GVMM_STATUS_SUCCESS, gvmm_status};
 use super::{last_error, used};
 use crate::error::{Error, Kind, Operation, Result};
-use crate::logging;
+use crate::logging::{self, Thread};
 use crate::rebind::Outcome;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// What a call gives where it does not fail.
 pub(super) trait Answer {
@@ -32,69 +32,110 @@ impl Answer for Outcome {
     }
 }
 
-/// Set in a child made by fork after the first call: threads and locks of the parent are not there.
-static FORKED: AtomicBool = AtomicBool::new(false);
-
 /// Lets a call in. `body` checks, calls the layers below and writes the outputs last. A failure is recorded
 /// for this thread; after a panic so is that, and the objects that the call used are poisoned.
 pub(super) fn entry<A: Answer>(operation: Operation, body: impl FnOnce() -> Result<A>) -> gvmm_status {
-    match run(operation, body) {
+    let body = || match body() {
         Ok(answer) => answer.status(),
-        Err(error) => last_error::record(error),
-    }
+        Err(error) => failed(operation, error),
+    };
+    enter(operation, noting(body), used::poison_used, last_error::record)
+}
+
+/// The same for calls that are made most, which use objects by [`super::handle::visit`] only: it is told the thread, and
+/// poisons them itself.
+#[inline]
+pub(super) fn entry_short(operation: Operation, body: impl FnOnce(&Thread) -> Result<()>) -> gvmm_status {
+    let body = |thread: &Thread| match body(thread) {
+        Ok(()) => GVMM_STATUS_SUCCESS,
+        Err(error) => failed(operation, error),
+    };
+    enter(operation, body, || (), last_error::record)
 }
 
 /// The same for the calls that read the last error: a failure of theirs must not replace it.
 pub(super) fn entry_quiet(operation: Operation, body: impl FnOnce() -> Result<()>) -> gvmm_status {
-    match run(operation, body) {
-        Ok(()) => GVMM_STATUS_SUCCESS,
-        Err(error) => super::status::of(error.kind),
+    let quiet = |error: Error| super::status::of(error.kind);
+    let body = || body().map_or_else(quiet, |()| GVMM_STATUS_SUCCESS);
+    enter(operation, noting(body), used::poison_used, quiet)
+}
+
+/// Notes what the call uses from here on.
+fn noting(body: impl FnOnce() -> gvmm_status) -> impl FnOnce(&Thread) -> gvmm_status {
+    |_| {
+        used::begin_call();
+        body()
     }
 }
 
-fn run<A>(operation: Operation, body: impl FnOnce() -> Result<A>) -> Result<A> {
-    if FORKED.load(Ordering::Relaxed) {
-        let hint = "a child made by fork cannot use the library: start a new program instead";
-        return Err(Error::new(Kind::Forked, operation, hint));
-    }
-    start();
-    // Messages for the caller's function are handed over when this goes, with no lock of ours held.
-    let _messages = logging::hold();
-    let body = || {
-        used::begin_call();
-        body()
-    };
-    let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| Err(defect(operation, panic)));
-    // Handles, arrays and structs are checked by code that does not know which call it serves.
-    result.map_err(|error| match error.operation {
+/// Records a failure. Handles, arrays and structs are checked by code that does not know which call it serves.
+#[cold]
+fn failed(operation: Operation, error: Error) -> gvmm_status {
+    last_error::record(match error.operation {
         Operation::None => error.during(operation),
         _ => error,
+    })
+}
+
+/// The door itself. What is carried through it is a status: nothing is built or moved where nothing fails.
+#[inline]
+fn enter(
+    operation: Operation,
+    body: impl FnOnce(&Thread) -> gvmm_status,
+    poison: impl FnOnce(),
+    fail: impl Fn(Error) -> gvmm_status,
+) -> gvmm_status {
+    if STATE.load(Ordering::Acquire) != STARTED
+        && let Err(error) = start(operation)
+    {
+        return fail(error);
+    }
+    // Messages for the caller's function are handed over when this ends, with no lock of ours held.
+    logging::in_call(|thread| {
+        catch_unwind(AssertUnwindSafe(|| body(thread))).unwrap_or_else(|panic| {
+            poison();
+            fail(defect(operation, panic))
+        })
     })
 }
 
 /// A panic is a defect of ours. What the call used may be half done, so it refuses from now on.
 #[cold]
 fn defect(operation: Operation, panic: Box<dyn Any + Send>) -> Error {
-    used::poison_used();
     // Dropping a payload runs code that may panic again.
     std::mem::forget(panic);
     log::error!("{}: a defect of gvmm: {}", operation.name(), last_error::panic_text());
     Error::new(Kind::Internal, operation, "a defect of gvmm; please report it")
 }
 
+/// No call has been made yet; calls go on; this is a child made by fork, where threads and locks of the parent are not.
+static STATE: AtomicU8 = AtomicU8::new(NEW);
+const NEW: u8 = 0;
+const STARTED: u8 = 1;
+const FORKED: u8 = 2;
+
 /// What is done once, before the first call goes on.
-fn start() {
+#[cold]
+fn start(operation: Operation) -> Result<()> {
     static START: Once = Once::new();
-    START.call_once(|| {
-        // SAFETY: the function given is sound in a child: it stores to an atomic.
-        let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-        quiet_panics();
-        logging::start();
-    });
+    if STATE.load(Ordering::Acquire) != FORKED {
+        START.call_once(|| {
+            // SAFETY: the function given is sound in a child: it stores to an atomic.
+            let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+            quiet_panics();
+            logging::start();
+        });
+        let _ = STATE.compare_exchange(NEW, STARTED, Ordering::AcqRel, Ordering::Acquire);
+    }
+    if STATE.load(Ordering::Acquire) == FORKED {
+        let hint = "a child made by fork cannot use the library: start a new program instead";
+        return Err(Error::new(Kind::Forked, operation, hint));
+    }
+    Ok(())
 }
 
 unsafe extern "C" fn in_child() {
-    FORKED.store(true, Ordering::Relaxed);
+    STATE.store(FORKED, Ordering::Release);
 }
 
 /// Panics inside a call are kept for the message, and those of our threads are logged, instead of printed.

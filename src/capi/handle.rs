@@ -10,10 +10,13 @@
 //!
 //! Each slot of a table has a lock of its own, in a cache line of its own: threads that use different
 //! objects share nothing, and threads that use the same object share its lock's count (they are readers) as
-//! they would share the count of its `Arc`. Making and destroying take the table's lock of free indices.
+//! they would share the count of its `Arc`. Making and destroying take the table's lock of free indices. Objects that
+//! many threads use at once have stripes besides (see `stripes`).
 
+use super::stripes::Stripes;
 use super::used::{self, Poison};
 use crate::error::{Error, Kind, Operation, Result};
+use crate::logging::Thread;
 use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -32,6 +35,8 @@ pub(super) trait Noun: Sized + Send + Sync + 'static {
     const TYPE: u64;
     /// The C type.
     type Handle;
+    /// True where many threads use one object at once, by [`visit`].
+    const STRIPED: bool = false;
     /// Where they are kept.
     fn table() -> &'static Table<Self>;
 
@@ -77,6 +82,8 @@ struct Slot<N> {
     /// The object's, written before the key; zero where it is poisoned.
     facts: [AtomicU64; 2],
     object: RwLock<Option<Arc<Entry<N>>>>,
+    /// The same object again, where it is [`Noun::STRIPED`]; they stay for the next one.
+    stripes: OnceLock<Stripes<Entry<N>>>,
 }
 
 struct Entry<N> {
@@ -178,6 +185,9 @@ impl<N: Noun> Table<N> {
         fence(Ordering::Release);
         slot.facts.iter().zip(object.facts()).for_each(|(place, fact)| place.store(fact, Ordering::Relaxed));
         let entry = Arc::new(Entry { object, poisoned: AtomicBool::new(false) });
+        if N::STRIPED {
+            slot.stripes.get_or_init(Stripes::new).fill(key, &entry);
+        }
         *slot.object.write().unwrap_or_else(PoisonError::into_inner) = Some(entry);
         slot.key.store(key, Ordering::Release);
         Ok(key)
@@ -208,7 +218,12 @@ impl<N: Noun> Table<N> {
 }
 
 fn empty_segment<N>() -> Box<[Slot<N>]> {
-    let slot = || Slot { key: AtomicU64::new(0), facts: Default::default(), object: RwLock::new(None) };
+    let slot = || Slot {
+        key: AtomicU64::new(0),
+        facts: Default::default(),
+        object: RwLock::new(None),
+        stripes: OnceLock::new(),
+    };
     std::iter::repeat_with(slot).take(SEGMENT).collect()
 }
 
@@ -235,6 +250,9 @@ impl<N: Noun> Leaving<N> {
         self.back = false;
         let Some(slot) = self.table.slot(self.key) else { return };
         drop(slot.object.write().unwrap_or_else(PoisonError::into_inner).take());
+        if let Some(stripes) = slot.stripes.get() {
+            stripes.clear(self.key);
+        }
         let (index, generation) = ((self.key >> INDEX_SHIFT) & ((1 << 20) - 1), self.key & LAST_GENERATION);
         if generation < LAST_GENERATION {
             let mut free = self.table.free.lock().unwrap_or_else(PoisonError::into_inner);
@@ -274,6 +292,55 @@ pub(super) fn get<N: Noun>(handle: *mut N::Handle) -> Result<Ref<N>> {
     let object = look_up::<N>(handle)?;
     used::use_in_call(N::table(), key(handle));
     Ok(object)
+}
+
+/// Runs `body` with the object of a handle that many threads use at once: on a thread's own stripe, so that nothing is
+/// written that another thread reads. A panic in `body` poisons the object.
+#[inline]
+pub(super) fn visit<N: Noun, A>(
+    thread: &Thread,
+    handle: *mut N::Handle,
+    body: impl FnOnce(&N) -> Result<A>,
+) -> Result<A> {
+    let key = key(handle);
+    if let Some(slot) = N::table().slot(key)
+        && let Some(stripes) = slot.stripes.get()
+        && let Some(visit) = stripes.visit(thread.number())
+        && let Some(entry) = visit.of(key)
+        && slot.key.load(Ordering::Acquire) == key
+        && !entry.poisoned.load(Ordering::Relaxed)
+    {
+        let watch = Watch(&entry.poisoned);
+        let answer = body(&entry.object);
+        drop(watch);
+        drop(visit);
+        // It died meanwhile, and who ended it could not take it out of here.
+        if slot.key.load(Ordering::SeqCst) != key {
+            stripes.clear(key);
+        }
+        return answer;
+    }
+    visit_shared(handle, body)
+}
+
+/// The longer way, and the one that says why not.
+#[cold]
+fn visit_shared<N: Noun, A>(handle: *mut N::Handle, body: impl FnOnce(&N) -> Result<A>) -> Result<A> {
+    let object = look_up::<N>(handle)?;
+    let _watch = Watch(&object.0.poisoned);
+    body(&object)
+}
+
+/// Poisons an object where a panic passes.
+struct Watch<'a>(&'a AtomicBool);
+
+impl Drop for Watch<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 /// The same for elements of arrays and what a call does not change: a defect does not poison it.

@@ -3,9 +3,10 @@
 
 use super::access::{access_list, check_access, gvmm_access};
 use super::drivers::{Child, DeviceObject};
-use super::entry::entry;
+use super::entry::{entry, entry_short};
 use super::handle::{self, Noun, Ref, Table};
 use super::last_error;
+use super::peer::Peers;
 use super::status::gvmm_status;
 use super::stream;
 use super::types::{gvmm_device, gvmm_pool};
@@ -90,7 +91,11 @@ pub unsafe extern "C" fn gvmm_pool_create(
         check_access(&device.device, &access)?;
         let child = device.adopt()?;
         let settings = Settings { access, ..settings(&desc) };
-        out.write(PoolObject::insert(Pool::new(&device.device, &settings)?, Some(child))?);
+        let pool = Pool::new(&device.device, &settings)?;
+        if settings.access.is_empty() {
+            Peers::of(&device.device).join(&pool)?;
+        }
+        out.write(PoolObject::insert(pool, Some(child))?);
         Ok(())
     })
 }
@@ -131,13 +136,15 @@ pub unsafe extern "C" fn gvmm_pool_alloc(
 ) -> gvmm_status {
     // SAFETY: the caller vouches for the pointers.
     let c = unsafe { Caller::vouches() };
-    entry(Operation::Allocate, || {
+    entry_short(Operation::Allocate, |thread| {
         let out = c.out(out_address)?;
-        let pool = &handle::get::<PoolObject>(pool)?.pool;
-        let stream = stream::resolve(pool.device(), stream)?;
-        let address = pool.alloc(ByteSize(size_bytes), stream).inspect_err(|error| explain(pool, error))?;
-        out.write(address.get());
-        Ok(())
+        handle::visit(thread, pool, |PoolObject { pool, .. }| {
+            let stream = stream::resolve(pool.device(), stream)?;
+            let address =
+                pool.alloc(ByteSize(size_bytes), stream).inspect_err(|error| explain(pool, error))?;
+            out.write(address.get());
+            Ok(())
+        })
     })
 }
 
@@ -150,7 +157,9 @@ pub unsafe extern "C" fn gvmm_pool_alloc(
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_pool_free(pool: *mut gvmm_pool, address: u64) -> gvmm_status {
-    entry(Operation::Free, || handle::get::<PoolObject>(pool)?.pool.free(DevicePtr(address)))
+    entry_short(Operation::Free, |thread| {
+        handle::visit(thread, pool, |object: &PoolObject| object.pool.free(DevicePtr(address)))
+    })
 }
 
 /// Frees a block that work on `stream` was the last to use, whatever stream it was allocated for.
@@ -166,9 +175,10 @@ pub unsafe extern "C" fn gvmm_pool_free_on(
     address: u64,
     stream: *mut c_void,
 ) -> gvmm_status {
-    entry(Operation::Free, || {
-        let pool = &handle::get::<PoolObject>(pool)?.pool;
-        pool.free_on(DevicePtr(address), stream::resolve(pool.device(), stream)?)
+    entry_short(Operation::Free, |thread| {
+        handle::visit(thread, pool, |PoolObject { pool, .. }| {
+            pool.free_on(DevicePtr(address), stream::resolve(pool.device(), stream)?)
+        })
     })
 }
 
@@ -185,9 +195,10 @@ pub unsafe extern "C" fn gvmm_pool_record_stream(
     address: u64,
     stream: *mut c_void,
 ) -> gvmm_status {
-    entry(Operation::Stream, || {
-        let pool = &handle::get::<PoolObject>(pool)?.pool;
-        pool.record_stream(DevicePtr(address), stream::resolve(pool.device(), stream)?)
+    entry_short(Operation::Stream, |thread| {
+        handle::visit(thread, pool, |PoolObject { pool, .. }| {
+            pool.record_stream(DevicePtr(address), stream::resolve(pool.device(), stream)?)
+        })
     })
 }
 
@@ -259,6 +270,7 @@ static POOLS: Table<PoolObject> = Table::new();
 impl Noun for PoolObject {
     const TYPE: u64 = 8;
     type Handle = gvmm_pool;
+    const STRIPED: bool = true;
     fn table() -> &'static Table<Self> {
         &POOLS
     }

@@ -4,6 +4,7 @@
 use super::access::{access_list, check_access, gvmm_access};
 use super::entry::entry;
 use super::handle;
+use super::peer::Peers;
 use super::pool::PoolObject;
 use super::status::gvmm_status;
 use super::types::gvmm_pool;
@@ -61,6 +62,7 @@ pub unsafe extern "C" fn gvmm_pool_set_fraction(pool: *mut gvmm_pool, fraction: 
 }
 
 /// Sets who may use a pool's memory, also what lives already: for peers, list them and the device itself.
+/// `gvmm_device_peer_enable` changes nothing about it from then on.
 ///
 /// State: after success the access is as listed, now and for all memory to come; after a failure as before.
 /// Parameters: `pool`; `access`, `count` elements `stride_bytes` apart; 0: the device itself, read and write.
@@ -80,7 +82,7 @@ pub unsafe extern "C" fn gvmm_pool_set_access(
         let access = access_list(c.elements(access, count, stride_bytes)?);
         let pool = &handle::get::<PoolObject>(pool)?.pool;
         check_access(pool.device(), &access)?;
-        pool.set_access(&access)
+        Peers::of(pool.device()).leave(pool, &access)
     })
 }
 

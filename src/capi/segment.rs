@@ -5,6 +5,7 @@ use super::access::{access_list, check_access, gvmm_access};
 use super::drivers::{Child, DeviceObject};
 use super::entry::entry;
 use super::handle::{self, Noun, Ref, Table};
+use super::peer::Peers;
 use super::status::gvmm_status;
 use super::stream;
 use super::types::{gvmm_device, gvmm_segment};
@@ -89,7 +90,10 @@ pub unsafe extern "C" fn gvmm_segment_create(
         check_access(&device.device, &access)?;
         let child = device.adopt()?;
         let (size, chunk) = sizes(&device.device, &desc)?;
-        let segment = ExpandableSegment::new(&device.device, size, chunk, &access)?;
+        let segment = Arc::new(ExpandableSegment::new(&device.device, size, chunk, &access)?);
+        if access.is_empty() {
+            Peers::of(&device.device).join(&segment)?;
+        }
         let start = segment.range().start();
         let device = Arc::clone(&device.device);
         out.write(handle::insert(SegmentObject { segment, device, _child: child })?);
@@ -214,7 +218,8 @@ pub unsafe extern "C" fn gvmm_segment_live_runs(
     })
 }
 
-/// Sets who may use a segment's memory, also what lives already.
+/// Sets who may use a segment's memory, also what lives already. `gvmm_device_peer_enable` changes nothing about it
+/// from then on.
 ///
 /// State: after success the access is as listed, now and for all memory to come.
 /// Parameters: `segment`; `access`, `count` elements `stride_bytes` apart; 0: the device itself, read and write.
@@ -234,7 +239,7 @@ pub unsafe extern "C" fn gvmm_segment_set_access(
         let access = access_list(c.elements(access, count, stride_bytes)?);
         let object = handle::get::<SegmentObject>(segment)?;
         check_access(&object.device, &access)?;
-        object.segment.set_access(&access)
+        Peers::of(&object.device).leave(&object.segment, &access)
     })
 }
 
@@ -258,7 +263,7 @@ versioned!(gvmm_segment_info { address, size_bytes, chunk_bytes, chunk_count, li
 
 /// What a handle of a segment stands for.
 pub(super) struct SegmentObject {
-    segment: ExpandableSegment,
+    segment: Arc<ExpandableSegment>,
     device: Arc<Device>,
     _child: Child,
 }

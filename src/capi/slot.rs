@@ -21,6 +21,9 @@ pub const GVMM_DIRECTION_OUT: u32 = 2;
 pub const GVMM_SLOT_REGISTERED: u32 = 1;
 /// Flag of a slot: its buffer is memory that this library cannot map.
 pub const GVMM_SLOT_FOREIGN: u32 = 2;
+/// Flag of a slot: it gets an address that is made with the binding and never moves (`gvmm_binding_permanent`), in memory
+/// beside the budget of shadows; each step copies to and from it. For buffers that a collective is told of once.
+pub const GVMM_SLOT_PERMANENT: u32 = 4;
 
 /// Memory space of a slot: the device's memory.
 pub const GVMM_MEMORY_SPACE_DEVICE: u32 = 0;

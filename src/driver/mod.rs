@@ -361,6 +361,11 @@ pub trait Driver: Send + Sync + Debug {
         Err(unsupported(Operation::Query, "this driver does not tell access"))
     }
 
+    /// True where `device` can be given access to memory of `owner`.
+    fn reaches(&self, device: Ordinal, owner: Ordinal) -> Result<bool> {
+        Ok(device == owner)
+    }
+
     /// The number of the device that a framework means by a context of its own and a device, in the driver's own
     /// handles. What another context's memory is of no use to needs a driver of its own instead
     /// ([`attach`]).

@@ -2,10 +2,10 @@
 
 use super::heap::Heap;
 use super::history::History;
+use super::ledger::Ledger;
 use super::nodes::NIL;
 use super::segment::ExpandableSegment;
 use super::size_class::{Class, UNIT, UNIT_SHIFT};
-use super::stats::Bytes;
 use super::totals::{Flushed, Totals};
 use super::uses::Uses;
 use crate::driver::Stream;
@@ -22,7 +22,9 @@ pub(super) const NO_POOL: u32 = u32::MAX;
 /// How many allocations pass between looks at blocks that other streams use.
 const LOOK_EVERY: u32 = 8;
 
+/// In cache lines of its own: threads on different streams share nothing.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(super) struct Arena {
     /// Whose it is, for looks without the lock; `State` decides.
     pool: AtomicU32,
@@ -43,9 +45,9 @@ pub(super) struct State {
     pub(super) private: bool,
     /// Its stream was forgotten; behind this mark nothing of it runs.
     pub(super) ended: Option<Arc<Mark>>,
-    pub(super) bytes: Bytes,
+    pub(super) ledger: Ledger,
     /// Of small and of large blocks.
-    pub(super) parts: [Bytes; 2],
+    pub(super) parts: [Ledger; 2],
     pub(super) lent: (u64, u64),
     pub(super) uses: Uses,
     /// Freed blocks that other streams use.
@@ -85,8 +87,8 @@ impl Arena {
             stream,
             private: false,
             ended: None,
-            bytes: Bytes::default(),
-            parts: [Bytes::default(); 2],
+            ledger: Ledger::default(),
+            parts: [Ledger::default(); 2],
             lent: (0, 0),
             uses: Uses::default(),
             pending: VecDeque::new(),
@@ -172,9 +174,9 @@ impl State {
     pub(super) fn count_alloc(&mut self, class: Class, totals: &Totals) {
         let bytes = u64::from(class.units) * UNIT;
         let requested = bytes - u64::from(class.slack);
-        self.bytes.hand_out(bytes, requested);
+        self.ledger.hand_out(bytes, requested);
         self.parts[class.heap].hand_out(bytes, requested);
-        self.flushed.follow(&self.bytes, totals);
+        self.flushed.follow(&self.ledger, totals);
     }
 
     /// Frees a block that only its own stream uses, and says how many bytes the program had asked for.
@@ -183,29 +185,22 @@ impl State {
         let piece = self.heaps[heap].block(node);
         let bytes = u64::from(piece.size) * UNIT;
         self.heaps[heap].free(node);
-        self.bytes.settle(bytes);
-        self.parts[heap].settle(bytes);
-        self.count_free(heap, bytes, piece.slack, totals);
-        bytes - u64::from(piece.slack)
-    }
-
-    #[inline]
-    fn count_free(&mut self, heap: usize, bytes: u64, slack: u16, totals: &Totals) {
-        let requested = bytes - u64::from(slack);
-        self.bytes.give_up(bytes, requested);
+        let requested = bytes - u64::from(piece.slack);
+        self.ledger.give_up(bytes, requested);
         self.parts[heap].give_up(bytes, requested);
-        self.flushed.follow(&self.bytes, totals);
+        self.flushed.follow(&self.ledger, totals);
+        requested
     }
 
     /// Chunks come.
     pub(super) fn grow(&mut self, heap: usize, chunks: u64, bytes: u64) {
-        self.bytes.grow(chunks, bytes);
+        self.ledger.grow(chunks, bytes);
         self.parts[heap].grow(chunks, bytes);
     }
 
     /// Chunks go.
     pub(super) const fn shrink(&mut self, heap: usize, chunks: u64, bytes: u64) {
-        self.bytes.shrink(chunks, bytes);
+        self.ledger.shrink(chunks, bytes);
         self.parts[heap].shrink(chunks, bytes);
     }
 
@@ -214,7 +209,11 @@ impl State {
         let piece = self.heaps[heap].block(node);
         let streams = self.uses.take(self.heaps[heap].uses(node));
         self.heaps[heap].set_pending(node);
-        self.count_free(heap, u64::from(piece.size) * UNIT, piece.slack, totals);
+        let bytes = u64::from(piece.size) * UNIT;
+        self.ledger.leave(bytes, bytes - u64::from(piece.slack));
+        self.parts[heap].leave(bytes, bytes - u64::from(piece.slack));
+        self.flushed.note_pending(&self.ledger);
+        self.flushed.follow(&self.ledger, totals);
         streams
     }
 
@@ -222,8 +221,9 @@ impl State {
     pub(super) fn end_pending(&mut self, heap: usize, node: u32) {
         let bytes = u64::from(self.heaps[heap].block(node).size) * UNIT;
         self.heaps[heap].end_pending(node);
-        self.bytes.settle(bytes);
+        self.ledger.settle(bytes);
         self.parts[heap].settle(bytes);
+        self.flushed.note_pending(&self.ledger);
     }
 
     /// Now and then: whether the oldest pending blocks have come free. Reads memory, and takes no lock.
@@ -261,6 +261,11 @@ impl State {
         }
     }
 
+    /// Its pool has several arenas from now on: it adds what it has.
+    pub(super) fn add_to(&mut self, totals: &Totals) {
+        self.flushed.flush(&self.ledger, totals);
+    }
+
     /// Takes the oldest pending blocks, of `bytes` together if there are as many.
     pub(super) fn oldest_pending(&mut self, bytes: u64) -> VecDeque<Pending> {
         let (mut count, mut sum) = (0, 0);
@@ -276,7 +281,7 @@ impl State {
 
     /// True where no block of it is in use.
     pub(super) const fn is_idle(&self) -> bool {
-        self.bytes.active.current == 0
+        self.ledger.active() == 0
     }
 
     /// The block in use that starts at a place.

@@ -244,8 +244,8 @@ impl Pool {
         Holder {
             pool: self.capture.id(state.pool),
             stream: state.ended.is_none().then_some(state.stream),
-            allocated: ByteSize(state.bytes.allocated.current),
-            pending: ByteSize(state.bytes.active.current - state.bytes.allocated.current),
+            allocated: ByteSize(state.ledger.allocated()),
+            pending: ByteSize(state.ledger.active() - state.ledger.allocated()),
             free: ByteSize(units * super::size_class::UNIT),
         }
     }

@@ -56,7 +56,7 @@ impl Pool {
         if bytes == 0 {
             return refuse(Kind::InvalidSize, "a limit of 0 bytes leaves no memory");
         }
-        let active: u64 = self.table.all().map(|arena| arena.lock().bytes.active.current).sum();
+        let active: u64 = self.table.all().map(|arena| arena.lock().ledger.active()).sum();
         if bytes < active {
             return refuse(Kind::InUse, "blocks in use take more than that: free some first");
         }

@@ -1,6 +1,7 @@
 //! What a pool says about itself.
 
 use super::arena::Arena;
+use super::ledger::Ledger;
 use super::nodes::State;
 use super::pool::Pool;
 use super::size_class::UNIT;
@@ -48,7 +49,7 @@ impl Pool {
 
     /// Bytes in blocks that the program holds.
     pub fn in_use(&self) -> ByteSize {
-        ByteSize(self.table.all().map(|arena| arena.lock().bytes.allocated.current).sum())
+        ByteSize(self.table.all().map(|arena| arena.lock().ledger.allocated()).sum())
     }
 
     /// Pools of their own that have users.
@@ -63,8 +64,8 @@ impl Pool {
             StreamStats {
                 pool: self.capture.id(state.pool),
                 stream: state.ended.is_none().then_some(state.stream),
-                bytes: state.bytes,
-                parts: state.parts,
+                bytes: state.ledger.bytes(),
+                parts: state.parts.map(|part| part.bytes()),
                 lent: state.lent,
                 address_space: ByteSize(arena.address_space()),
             }
@@ -76,8 +77,8 @@ impl Pool {
     pub fn reset_peaks(&self) {
         for arena in self.table.all() {
             let mut state = arena.lock();
-            state.bytes.reset();
-            state.parts.iter_mut().for_each(Bytes::reset);
+            state.ledger.reset();
+            state.parts.iter_mut().for_each(Ledger::reset);
         }
         self.totals.reset();
         self.reserved.reset();

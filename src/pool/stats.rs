@@ -27,7 +27,7 @@ impl Figure {
 
     #[inline]
     pub(super) const fn sub(&mut self, n: u64) {
-        self.current = self.current.saturating_sub(n);
+        self.current -= n;
     }
 
     pub(super) const fn reset(&mut self) {
@@ -55,49 +55,7 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// The program gets a block.
-    #[inline]
-    pub(super) fn hand_out(&mut self, bytes: u64, requested: u64) {
-        self.allocated.add(bytes);
-        self.requested.add(requested);
-        self.active.add(bytes);
-        self.blocks.add(1);
-        self.active_blocks.add(1);
-    }
-
-    /// The program gives a block up; others may still use it.
-    #[inline]
-    pub(super) const fn give_up(&mut self, bytes: u64, requested: u64) {
-        self.allocated.sub(bytes);
-        self.requested.sub(requested);
-        self.blocks.sub(1);
-    }
-
-    /// Nobody uses it any more.
-    #[inline]
-    pub(super) const fn settle(&mut self, bytes: u64) {
-        self.active.sub(bytes);
-        self.active_blocks.sub(1);
-    }
-
-    /// Chunks come.
-    pub(super) fn grow(&mut self, chunks: u64, bytes: u64) {
-        self.chunks.add(chunks);
-        self.reserved.add(bytes);
-    }
-
-    /// Chunks go.
-    pub(super) const fn shrink(&mut self, chunks: u64, bytes: u64) {
-        self.chunks.sub(chunks);
-        self.reserved.sub(bytes);
-    }
-
-    /// Peaks start again.
-    pub(super) fn reset(&mut self) {
-        self.each_mut().into_iter().for_each(Figure::reset);
-    }
-
-    pub(super) const fn each_mut(&mut self) -> [&mut Figure; 7] {
+    const fn each_mut(&mut self) -> [&mut Figure; 7] {
         [
             &mut self.allocated,
             &mut self.requested,

@@ -44,6 +44,7 @@ impl Pool {
             arena.lock().private = self.capture.is_private(pool);
             if self.table.all().next().is_some() {
                 self.totals.set_several();
+                self.table.all().for_each(|arena| arena.lock().add_to(&self.totals));
             }
             if self.table.add(Box::new(arena)) { Ok(()) } else { Err(full("the pool has too many streams")) }
         });

@@ -116,7 +116,7 @@ impl Pool {
         let reserved = self.reserved.figure().current;
         let (allocations, peak) = {
             let state = arena.lock();
-            (state.bytes.blocks.total, state.bytes.active.peak)
+            (state.ledger.allocations(), state.ledger.active_peak())
         };
         let used = self.totals.peaks()[2].max(peak);
         let credit = reserved / chunk + allocations / ALLOCATIONS_A_SHIFT;

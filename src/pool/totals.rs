@@ -1,10 +1,11 @@
 //! Figures over all streams. Arenas add what changed when it is much, so that they do not meet in one cache line at
 //! each allocation.
 
-use super::stats::{Bytes, Figure};
+use super::ledger::Ledger;
+use super::stats::Figure;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-/// A change of more than this, and a 64th of what was added before, is added at once.
+/// A change of more than this, and a 64th of what there is, is added at once.
 const MUCH: u64 = 1 << 20;
 const PART: u64 = 64;
 /// Figures that are summed.
@@ -51,29 +52,48 @@ impl Totals {
     }
 }
 
-/// What one arena has added.
+/// What one arena has added, and how far what it has allocated may move before it adds again.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Flushed([u64; FIGURES]);
+pub(super) struct Flushed {
+    added: [u64; FIGURES],
+    low: u64,
+    span: u64,
+}
+
+/// Half of what may be owed: what is allocated may owe as much, and what is pending.
+const fn half(now: u64) -> u64 {
+    (MUCH + now / PART) / 2
+}
 
 impl Flushed {
-    /// Adds what has changed, where it is much.
+    /// Adds what has changed, where that is much.
     #[inline]
-    pub(super) fn follow(&mut self, bytes: &Bytes, totals: &Totals) {
-        let much = |now: u64, then: u64| now.abs_diff(then) >= MUCH + then / PART;
-        if (much(bytes.allocated.current, self.0[0]) || much(bytes.active.current, self.0[2]))
-            && totals.several.load(Ordering::Relaxed)
-        {
-            self.flush(bytes, totals);
+    pub(super) fn follow(&mut self, ledger: &Ledger, totals: &Totals) {
+        if ledger.allocated().wrapping_sub(self.low) > self.span {
+            self.flush(ledger, totals);
         }
     }
 
+    /// Something became pending, or ceased to be: where that is much, the next [`Self::follow`] adds it.
+    pub(super) const fn note_pending(&mut self, ledger: &Ledger) {
+        if ledger.active().abs_diff(self.added[2]) > half(ledger.active()) {
+            (self.low, self.span) = (u64::MAX, 0);
+        }
+    }
+
+    /// Adds what has changed, unless the arena is the only one.
     #[cold]
-    fn flush(&mut self, bytes: &Bytes, totals: &Totals) {
-        let Bytes { allocated, requested, active, blocks, active_blocks, .. } = bytes;
-        let now = [allocated, requested, active, blocks, active_blocks].map(|figure| figure.current);
-        for (total, (now, then)) in totals.totals.iter().zip(now.into_iter().zip(&mut self.0)) {
+    pub(super) fn flush(&mut self, ledger: &Ledger, totals: &Totals) {
+        if !totals.several.load(Ordering::Relaxed) {
+            (self.low, self.span) = (0, u64::MAX);
+            return;
+        }
+        let now = ledger.sums();
+        for (total, (now, then)) in totals.totals.iter().zip(now.into_iter().zip(&mut self.added)) {
             total.add(now.wrapping_sub(std::mem::replace(then, now)) as i64);
         }
+        self.low = now[0].saturating_sub(half(now[0]));
+        self.span = now[0] + half(now[0]) - self.low;
     }
 }
 

@@ -3,16 +3,17 @@
 use super::buffers::Buffers;
 use super::engine::Engine;
 use super::layout::Place;
+use super::permanent;
 use super::planning::PlanOptions;
 use super::record::CopyWays;
 use super::report::{BindingInfo, Outcome, StepReport};
 use super::settings;
-use super::slot::{Action, Slot, validate};
+use super::slot::{Action, Slot, SlotFlags};
 use super::threshold::{Threshold, compute_threshold};
 use crate::driver::{Access, Graph, Stream};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr};
-use crate::vm::Device;
+use crate::vm::{Allocation, Device};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// How a binding is to serve its slots.
@@ -56,9 +57,36 @@ impl Binding {
     /// # Errors
     /// Those of [`new`](Self::new).
     pub fn by_threshold(device: &Arc<Device>, slots: Vec<Slot>, options: Options) -> Result<Self> {
-        validate(&slots)?;
+        let mut slots = slots;
+        let memory = permanent::give(device, &mut slots, &options.access)?;
+        Ok(Self::with(device, slots, options, memory))
+    }
+
+    /// The same for slots that were checked and have their permanent addresses, in `memory`.
+    pub(super) fn with(
+        device: &Arc<Device>,
+        slots: Vec<Slot>,
+        options: Options,
+        memory: Option<Arc<Allocation>>,
+    ) -> Self {
         let threshold = resolve(device, &slots, &options);
-        Ok(Self { engine: Mutex::new(Engine::new(Arc::clone(device), slots, options, threshold)) })
+        let engine = Engine::new(Arc::clone(device), slots, options, threshold);
+        Self { engine: Mutex::new(Engine { permanent: memory, ..engine }) }
+    }
+
+    /// The permanent address of a slot that has one.
+    ///
+    /// # Errors
+    /// `Busy`, `OutOfRange` (no such slot), `WrongState` (a slot without one).
+    pub fn permanent(&self, slot: usize) -> Result<DevicePtr> {
+        let engine = self.enter(Operation::Query)?;
+        let hint = "there is no such slot";
+        let slot = engine.slots.get(slot).ok_or(Error::new(Kind::OutOfRange, Operation::Query, hint))?;
+        if slot.flags.has(SlotFlags::PERMANENT) {
+            return Ok(slot.shadow_address);
+        }
+        let hint = "the slot has no permanent address: flag it when the binding is made";
+        Err(Error::new(Kind::WrongState, Operation::Query, hint))
     }
 
     /// Begins a step with this step's `buffers` on `stream`. `generation` is the one whose addresses the caller

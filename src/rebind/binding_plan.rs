@@ -2,6 +2,7 @@
 
 use super::binding::{Binding, Options};
 use super::exchange::{export_plan, import_plan};
+use super::permanent;
 use super::planner::{Explanation, Price};
 use super::planning::{Patch, PlanOptions, Planner};
 use super::slot::Slot;
@@ -27,11 +28,12 @@ impl Binding {
         if plan.watched_steps != 0 && !(2..=MOST_WATCHED_STEPS).contains(&plan.watched_steps) {
             return Err(WATCHED_STEPS);
         }
+        let mut slots = slots;
+        let memory = permanent::give(device, &mut slots, &options.access)?;
         let planner = Planner::new(device, &slots, &options.access, plan);
-        Self::by_threshold(device, slots, options).map(|mut binding| {
-            binding.engine_mut().planner = Some(planner);
-            binding
-        })
+        let mut binding = Self::with(device, slots, options, memory);
+        binding.engine_mut().planner = Some(planner);
+        Ok(binding)
     }
 
     /// What the step that was begun last needs patched before its launch: each command of each patched slot whose

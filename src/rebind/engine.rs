@@ -14,7 +14,7 @@ use super::threshold::Threshold;
 use crate::driver::Stream;
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::ByteSize;
-use crate::vm::{BlockId, CallCounts, Device, PlaceEntry, calls};
+use crate::vm::{Allocation, BlockId, CallCounts, Device, PlaceEntry, calls};
 use std::sync::Arc;
 
 /// Everything that changes in a binding.
@@ -23,6 +23,8 @@ pub(super) struct Engine {
     pub(super) device: Arc<Device>,
     pub(super) slots: Vec<Slot>,
     pub(super) options: Options,
+    /// Where slots with a permanent address are.
+    pub(super) permanent: Option<Arc<Allocation>>,
     /// As computed from the slots; the booking may lower it.
     pub(super) threshold: Threshold,
     /// What decides in the threshold's place, where the binding has one.
@@ -84,6 +86,7 @@ impl Engine {
             device,
             slots,
             options,
+            permanent: None,
             threshold,
             planner: None,
             booking: None,

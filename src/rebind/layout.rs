@@ -9,7 +9,7 @@ use super::slot::{Action, Slot};
 use crate::driver::{Access, CopySlice, Graph, Stream, Way};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange};
-use crate::vm::{Block, BlockId, Device, Owner, RemapEntry, Reservation, Route};
+use crate::vm::{Allocation, Block, BlockId, Device, Owner, RemapEntry, Reservation, Route};
 use std::sync::Arc;
 
 /// Where a slot is served.
@@ -40,6 +40,8 @@ pub(super) struct Layout {
     overlap: Overlap,
     reservation: Option<Arc<Reservation>>,
     shadows: Option<Region>,
+    /// Where slots with a permanent address are: the binding's, kept until the last step has passed.
+    pub(super) permanent: Option<Arc<Allocation>>,
     /// True once a step may use what the windows hold.
     pub(super) used: bool,
 }
@@ -49,6 +51,7 @@ pub(super) struct Layout {
 pub(super) struct Remains {
     _reservation: Option<Arc<Reservation>>,
     _shadows: Option<Region>,
+    _permanent: Option<Arc<Allocation>>,
     _routes: [Option<Route>; 2],
     _token: Arc<()>,
 }
@@ -73,6 +76,7 @@ impl Layout {
             overlap: Overlap::default(),
             reservation,
             shadows,
+            permanent: None,
             used: false,
         };
         for (i, slot) in slots.iter().enumerate() {
@@ -223,7 +227,8 @@ impl Layout {
     /// True where a step may use memory of ours.
     pub(super) fn is_in_use(&self) -> bool {
         let routes = self.copies_in.has_route() || self.copies_out.has_route();
-        self.used && (routes || self.reservation.is_some() || self.shadows.is_some())
+        self.used
+            && (routes || self.reservation.is_some() || self.shadows.is_some() || self.permanent.is_some())
     }
 
     /// How many slots are served by `action`.
@@ -234,7 +239,13 @@ impl Layout {
     /// What must stay until the last step has passed; the blocks stay with their mappings.
     pub(super) fn into_remains(self, token: Arc<()>) -> Remains {
         let routes = [self.copies_in.into_route(), self.copies_out.into_route()];
-        Remains { _reservation: self.reservation, _shadows: self.shadows, _routes: routes, _token: token }
+        Remains {
+            _reservation: self.reservation,
+            _shadows: self.shadows,
+            _permanent: self.permanent,
+            _routes: routes,
+            _token: token,
+        }
     }
 }
 

@@ -30,6 +30,7 @@ mod ids;
 mod layout;
 mod marks;
 mod overlap;
+mod permanent;
 mod plan;
 mod planner;
 mod planning;

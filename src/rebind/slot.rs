@@ -42,6 +42,8 @@ impl SlotFlags {
     pub const REGISTERED: Self = Self(1);
     /// Memory that we cannot map.
     pub const FOREIGN: Self = Self(2);
+    /// Served at an address of ours that is made with the binding and never moves: copied in and out.
+    pub const PERMANENT: Self = Self(4);
 
     /// True where every bit of `wanted` is set.
     pub const fn has(self, wanted: Self) -> bool {
@@ -50,7 +52,7 @@ impl SlotFlags {
 
     /// True where no bit is unknown.
     pub const fn is_known(self) -> bool {
-        self.0 & !(Self::REGISTERED.0 | Self::FOREIGN.0) == 0
+        self.0 & !(Self::REGISTERED.0 | Self::FOREIGN.0 | Self::PERMANENT.0) == 0
     }
 }
 
@@ -190,13 +192,17 @@ fn validate_one(slot: &Slot) -> Result<()> {
         return Err(fault(Kind::InvalidArgument, "direction is in-and-out 0, in 1 or out 2"));
     }
     if !slot.flags.is_known() {
-        return Err(fault(Kind::InvalidArgument, "flags are registered 1 and foreign 2"));
+        return Err(fault(Kind::InvalidArgument, "flags are registered 1, foreign 2 and permanent 4"));
     }
     if !slot.space.is_known() {
         return Err(fault(Kind::InvalidArgument, "memory space is device 0 or host 1"));
     }
     if slot.alignment != 0 && !slot.alignment.is_power_of_two() {
         return Err(fault(Kind::Misaligned, "alignment is a power of two, or 0"));
+    }
+    if slot.flags.has(SlotFlags::PERMANENT) && (slot.must_stay() || slot.brings_shadow()) {
+        let hint = "a permanent slot is not registered or host memory, and brings no shadow address";
+        return Err(fault(Kind::InvalidArgument, hint));
     }
     if slot.brings_shadow() { validate_shadow(slot) } else { Ok(()) }
 }
@@ -257,7 +263,12 @@ mod tests {
         let cases = [
             (Slot::new(ByteSize::ZERO), Kind::InvalidSize),
             (BASE.direction(Direction(3)), Kind::InvalidArgument),
-            (BASE.flags(SlotFlags(4)), Kind::InvalidArgument),
+            (BASE.flags(SlotFlags(8)), Kind::InvalidArgument),
+            (BASE.flags(SlotFlags(5)), Kind::InvalidArgument),
+            (
+                Slot { shadow_address: DevicePtr(64), ..BASE.flags(SlotFlags::PERMANENT) },
+                Kind::InvalidArgument,
+            ),
             (Slot { space: MemorySpace(2), ..BASE }, Kind::InvalidArgument),
             (Slot { alignment: 3, ..BASE }, Kind::Misaligned),
             (Slot { alignment: 128, shadow_address: DevicePtr(64), ..BASE }, Kind::Misaligned),

@@ -1,4 +1,5 @@
 //! Builds the libraries, a vendor's stand-in and a program, and runs the program with and without a library in front.
+#![allow(dead_code, reason = "each test program uses its part")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -175,7 +176,7 @@ impl Scene {
     }
 
     /// Runs it, and expects what the bare program prints, with nothing in the log.
-    pub(crate) fn is_as(self, bare: &Seen) {
+    pub(crate) fn shows(self, bare: &Seen) {
         let name = format!("{:?} {:?}", self.vendor, self.command);
         let seen = self.run();
         assert_eq!(seen.out, bare.out, "{name}");

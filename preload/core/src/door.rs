@@ -10,7 +10,7 @@ use crate::note::{self, Level};
 use crate::real::{self, Real};
 use crate::totals;
 use crate::trace::{self, Answer};
-use std::ffi::CStr;
+use std::ffi::c_void;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -18,17 +18,24 @@ use std::time::{Duration, Instant};
 /// `CUDA_ERROR_NOT_FOUND`, `hipErrorNotFound`.
 const NOT_FOUND: i32 = 500;
 
+/// Passes a call on, neither counted nor timed.
+pub fn pass(vendor: &'static Vendor, call: Call, args: Args) -> i32 {
+    real::of(vendor, call).map_or_else(|| missing(vendor), |real| real.call(args))
+}
+
+fn missing(vendor: &'static Vendor) -> i32 {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    note::once(
+        &SAID,
+        vendor,
+        "the vendor's library is not there, or lacks what was called: answered with 500",
+    );
+    NOT_FOUND
+}
+
 /// Answers a call of the program's.
 pub fn call(vendor: &'static Vendor, call: Call, args: Args) -> i32 {
-    let Some(real) = real::of(vendor, call) else {
-        static SAID: AtomicBool = AtomicBool::new(false);
-        note::once(
-            &SAID,
-            vendor,
-            "the vendor's library is not there, or lacks what was called: answered with 500",
-        );
-        return NOT_FOUND;
-    };
+    let Some(real) = real::of(vendor, call) else { return missing(vendor) };
     let part = life::part(vendor);
     if part == Part::Out || (call.is_launch() && !trace::wanted()) {
         return real.call(args);
@@ -65,16 +72,15 @@ struct Behind {
     own: (Call, Real),
 }
 
-impl Behind {
-    /// One of the two functions about a thread's last error; the answer, or 0 where there is none.
-    fn of_error(&self, name: &CStr) -> i32 {
-        let function = real::named(self.vendor, name);
-        real::Real::at(function).map_or(0, |real| real.call([0; 6]))
+/// A thread's last error, where the vendor keeps one: the function that looks at it, and the one that takes it.
+fn last_error(vendor: &Vendor) -> Option<(Real, Real)> {
+    static FOUND: OnceLock<[usize; 2]> = OnceLock::new();
+    if vendor.kind != DriverKind::HIP {
+        return None;
     }
-
-    fn has_errors(&self) -> bool {
-        self.vendor.kind == DriverKind::HIP
-    }
+    let find = || [c"hipPeekAtLastError", c"hipGetLastError"].map(|name| real::named(vendor, name) as usize);
+    let [look, take] = *FOUND.get_or_init(find);
+    Some((Real::at(look as *mut c_void)?, Real::at(take as *mut c_void)?))
 }
 
 impl care::Vendor for Behind {
@@ -85,11 +91,13 @@ impl care::Vendor for Behind {
     }
 
     fn error_waits(&mut self) -> bool {
-        self.has_errors() && self.of_error(c"hipPeekAtLastError") != 0
+        last_error(self.vendor).is_some_and(|(look, _)| look.call([0; 6]) != 0)
     }
 
     fn take_error(&mut self) {
-        self.of_error(c"hipGetLastError");
+        if let Some((_, take)) = last_error(self.vendor) {
+            take.call([0; 6]);
+        }
     }
 
     fn rest(&mut self, tries: u32) {

@@ -7,9 +7,10 @@
 //! ```
 //!
 //! `call` is the table of calls, `real` finds the vendor's functions, `life` says whether we take part at all, `books` and
-//! `joins` are plain data, `care` decides, `trace` and `totals` tell. Nothing here may panic, wait for another thread
+//! `joins` are plain data, `care` and `access` decide, `trace` and `totals` tell. Nothing here may panic, wait for another thread
 //! across a vendor's call, or outlive its use: the program must run as if we were not there.
 
+pub mod access;
 pub mod books;
 pub mod call;
 pub mod care;

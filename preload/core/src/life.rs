@@ -37,6 +37,8 @@ pub fn part(vendor: &'static Vendor) -> Part {
 
 /// Runs when the library is loaded, or at the first call, should that come earlier.
 fn start(vendor: &'static Vendor) -> Part {
+    // Read now: not in a child, where another thread may have been half way through it.
+    note::wants(Level::Warn);
     let asked = match std::env::var("GVMM_PRELOAD").as_deref() {
         Ok("observe") => Part::Observe,
         Ok("on") => Part::On,

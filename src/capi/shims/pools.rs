@@ -14,7 +14,7 @@ use crate::units::DevicePtr;
 use crate::vm::Device;
 use once_cell::sync::OnceCell;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The most devices of a framework.
@@ -25,6 +25,8 @@ pub(super) struct Pools {
     pools: [OnceCell<Arc<Pool>>; MOST],
     /// Fractions that were set, also for devices without a pool yet.
     fractions: Mutex<[Option<f64>; MOST]>,
+    /// One more than the highest number of a device with a pool.
+    end: AtomicUsize,
     warned: AtomicBool,
 }
 
@@ -38,6 +40,7 @@ impl Pools {
         Self {
             pools: [const { OnceCell::new() }; MOST],
             fractions: Mutex::new([None; MOST]),
+            end: AtomicUsize::new(0),
             warned: AtomicBool::new(false),
         }
     }
@@ -53,8 +56,9 @@ impl Pools {
     }
 
     /// All pools that there are.
+    #[inline]
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Pool>> {
-        self.pools.iter().filter_map(OnceCell::get)
+        self.pools[..self.end.load(Ordering::Acquire)].iter().filter_map(OnceCell::get)
     }
 
     /// The pool of a device, over what `open` gives where it is the first call for it.
@@ -82,6 +86,7 @@ impl Pools {
             if let Some(fraction) = fractions[index] {
                 pool.set_fraction(fraction)?;
             }
+            self.end.fetch_max(index + 1, Ordering::AcqRel);
             Ok(pool)
         })
     }
@@ -120,19 +125,32 @@ impl Pools {
         }
     }
 
+    /// Frees a block by its address alone.
+    #[inline]
+    pub(super) fn delete(&self, address: DevicePtr) {
+        if !self.all().any(|pool| pool.free(address).is_ok()) {
+            self.nobodys(address);
+        }
+    }
+
     #[cold]
     fn free_elsewhere(&self, address: DevicePtr, device: c_int) {
-        let other = self.all().find(|pool| pool.free(address).is_ok());
+        match self.all().find(|pool| pool.free(address).is_ok()) {
+            Some(pool) => {
+                log::debug!(
+                    "{address}: freed for device {device}, and is of device {}",
+                    pool.device().ordinal().0
+                );
+            }
+            None => self.nobodys(address),
+        }
+    }
+
+    #[cold]
+    fn nobodys(&self, address: DevicePtr) {
         let level =
             if self.warned.swap(true, Ordering::Relaxed) { log::Level::Debug } else { log::Level::Warn };
-        match other {
-            Some(pool) => log::log!(
-                level,
-                "{address}: freed for device {device}, and is of device {}",
-                pool.device().ordinal().0
-            ),
-            None => log::log!(level, "{address}: freed, and no block in use starts there: nothing is done"),
-        }
+        log::log!(level, "{address}: freed, and no block in use starts there: nothing is done");
     }
 }
 

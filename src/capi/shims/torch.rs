@@ -113,6 +113,23 @@ pub unsafe extern "C" fn gvmm_torch_free(
     });
 }
 
+/// Gives a block back by its address alone (PyTorch's `raw_delete`), after the last use on its own stream. Else as
+/// `gvmm_torch_free`.
+///
+/// State: as after `gvmm_torch_free` with the block's own stream.
+/// Parameters: `address`, or NULL.
+/// Returns: nothing.
+/// Threads: thread-safe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gvmm_torch_delete(address: *mut c_void) {
+    entry(Operation::Deallocate, || {
+        if !address.is_null() {
+            POOLS.delete(DevicePtr(address.addr() as u64));
+        }
+        Ok(())
+    });
+}
+
 /// PyTorch's first word to its current allocator. Nothing is made yet: pools come with the first allocation.
 ///
 /// State: changes none.

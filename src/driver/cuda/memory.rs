@@ -239,7 +239,7 @@ impl Core {
         Ok(list)
     }
 
-    fn reaches(&self, device: Ordinal, owner: Ordinal) -> bool {
+    pub(super) fn reaches(&self, device: Ordinal, owner: Ordinal) -> bool {
         let handle = |d| self.device(d, Operation::SetAccess).map(|d| d.handle);
         let (Ok(from), Ok(to)) = (handle(device), handle(owner)) else { return false };
         let mut can = 0;

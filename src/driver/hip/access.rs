@@ -110,7 +110,7 @@ impl Core {
         owner.large_bar && owner.care.has(Care::HOST_ACCESS) && !owner.host_refused.load(Ordering::Relaxed)
     }
 
-    fn reaches(&self, device: Ordinal, owner: Ordinal) -> bool {
+    pub(super) fn reaches(&self, device: Ordinal, owner: Ordinal) -> bool {
         let mut can = 0;
         device == owner
             || (self.api.can_access_peer(&mut can, number(device), number(owner)) == SUCCESS && can == 1)

@@ -330,6 +330,11 @@ impl Driver for HostDriver {
         Ok(self.memory.access_at(device, address))
     }
 
+    fn reaches(&self, device: Ordinal, owner: Ordinal) -> Result<bool> {
+        self.check_device(device, Operation::Query).and(self.check_device(owner, Operation::Query))?;
+        Ok(true)
+    }
+
     fn streams(&self) -> &dyn Streams {
         self
     }

@@ -325,7 +325,7 @@ impl Core {
         Ok(())
     }
 
-    fn reaches(&self, device: Ordinal, owner: Ordinal) -> bool {
+    pub(super) fn reaches(&self, device: Ordinal, owner: Ordinal) -> bool {
         let found = |d| self.device(d, Operation::SetAccess);
         let (Ok(from), Ok(to)) = (found(device), found(owner)) else { return false };
         let mut can = 0;

@@ -296,6 +296,11 @@ impl Driver for LevelZeroDriver {
         self.core.access_at(&self.ledger, device, address)
     }
 
+    fn reaches(&self, device: Ordinal, owner: Ordinal) -> Result<bool> {
+        let known = |device| self.core.device(device, Operation::Query).map(|_| ());
+        known(device).and(known(owner)).map(|()| self.core.reaches(device, owner))
+    }
+
     fn locate(&self, context: u64, device: u64) -> Result<Ordinal> {
         self.core.locate(context, device)
     }

@@ -181,6 +181,10 @@ impl<T: Tap> Driver for T {
         self.inner().access_at(device, address)
     }
 
+    fn reaches(&self, device: Ordinal, owner: Ordinal) -> Result<bool> {
+        self.inner().reaches(device, owner)
+    }
+
     fn locate(&self, context: u64, device: u64) -> Result<Ordinal> {
         self.inner().locate(context, device)
     }

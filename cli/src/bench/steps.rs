@@ -67,7 +67,7 @@ pub(super) struct Recording {
     pub(super) moving: f64,
     /// Large slots that stay or rarely move, and many small ones.
     pub(super) mixed: bool,
-    /// How far the graph alone lies apart; what is less counts as much. 0 on the host driver.
+    /// How far the graph alone lies apart; costs that differ by less are the same. 0 on the host driver.
     pub(super) noise_us: f64,
     pub(super) strategies: Vec<Outcome>,
 }
@@ -281,12 +281,13 @@ pub(super) fn start<'a>(
 /// The first step that counts, by which the planner has laid out its plan.
 const FIRST: usize = DEFAULT_WATCHED_STEPS as usize + 1;
 
-/// Below the noise of the graph alone a cost is as good as none.
+/// Costs that lie no farther apart than the graph alone does are the same.
 fn with_ratios(mut outcomes: Vec<Outcome>, noise_us: f64) -> Vec<Outcome> {
-    let counted = |outcome: &Outcome| outcome.cost_us.max(noise_us).max(1e-3);
-    let least = outcomes.iter().filter(|outcome| outcome.pure).map(counted).fold(f64::INFINITY, f64::min);
+    let pure = outcomes.iter().filter(|outcome| outcome.pure);
+    let least = pure.map(|outcome| outcome.cost_us).fold(f64::INFINITY, f64::min);
     for outcome in &mut outcomes {
-        outcome.ratio = round(counted(outcome) / least);
+        let same = (outcome.cost_us - least).abs() <= noise_us;
+        outcome.ratio = if same { 1.0 } else { round(outcome.cost_us / least.max(noise_us).max(1e-3)) };
     }
     outcomes
 }

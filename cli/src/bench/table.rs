@@ -168,8 +168,8 @@ pub(super) fn steps(comparison: &Comparison) -> String {
 /// How the table's numbers come about.
 const MEANS: &str = "\
 a time is the mean over the steps of the timed pass, each kind of step (in which the same slots move) by its median; in
-brackets the quartiles of all steps. Ratios are of host and GPU time together; where less is added than the graph alone lies
-apart (its quartiles, launch and run), that much is counted: it is noise.
+brackets the quartiles of all steps. Ratios are of host and GPU time together; costs that differ by less than the graph alone lies
+apart (its quartiles, launch and run) count as the same: that is noise.
 ";
 
 fn strategies(recording: &Recording, unit: &str) -> Table {

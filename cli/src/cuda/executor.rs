@@ -315,8 +315,8 @@ impl Run for Executor<'_> {
             buffers.iter().try_for_each(|buffers| run.time_step(buffers).map(|step| timed.push(step)))
         })?;
         let mut graph_host = Duration::ZERO;
-        if let Some(bare) = &self.bare {
-            // Each graph is timed when it has just run.
+        // Alone it would find its data where its last run left it, not where a step's copies did.
+        if let Some(bare) = self.bare.as_ref().or(self.commands.as_ref()) {
             bare.commands.launch(&self.stream)?;
             self.stream.synchronize()?;
         }

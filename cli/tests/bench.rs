@@ -278,7 +278,7 @@ fn strategies_run_in_turn_and_differ_in_their_counts() {
         ];
         assert_eq!(seen, expected, "{driver}");
         let pure = strategies(&recordings[0]).into_iter().filter(|(_, outcome)| outcome["pure"] == true);
-        assert_eq!(pure.filter(|(_, outcome)| outcome["ratio"] == 1.0).count(), 1);
+        assert!(pure.filter(|(_, outcome)| outcome["ratio"] == 1.0).count() >= 1);
     }
 }
 

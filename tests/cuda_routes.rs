@@ -183,6 +183,12 @@ fn a_launch_on_a_known_stream_makes_four_calls() {
         bench.native.enter(0);
         copy(0);
         assert_eq!(copy(1), [1, 1, 1, 1, 0, 0, 0, 0]);
+        let before = names.map(|name| fake.calls(name));
+        assert_eq!(bench.driver.copy(DEVICE, copies.stream, &copies.slices(0)), Ok(1));
+        let made: Vec<u64> =
+            names.iter().zip(before).map(|(name, before)| fake.calls(name) - before).collect();
+        assert_eq!(made, [1, 1, 0, 1, 0, 0, 0, 0], "a copy may be captured, so nobody asks");
+        copies.hold(bench, 0);
         fake.fail("cuLaunchKernel", 1, 400);
         assert_eq!(copy(0)[3..5], [2, 1]);
         assert_eq!(copy(1), [1, 1, 1, 1, 0, 0, 0, 0]);

@@ -202,7 +202,7 @@ fn limit_descriptors(most: u64) {
 fn descriptors(bench: &Bench) -> Result<(), &'static str> {
     let (driver, device) = (&bench.driver, bench.device);
     let size = ByteSize(bench.granule());
-    let make = || driver.create(device, size, CreateOptions { exportable: true });
+    let make = || driver.create(device, size, CreateOptions { exportable: true, ..CreateOptions::default() });
     let (block, before) = (make().expect("a block"), driver.memory(device).expect("figures").free);
     drop(driver.export(block).expect("exported"));
     let open = std::fs::read_dir("/proc/self/fd").expect("our own").count() as u64;

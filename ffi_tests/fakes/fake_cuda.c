@@ -1029,6 +1029,11 @@ API U fake_cuda_live(void) {
     pthread_mutex_unlock(&big);
     return n;
 }
+API U fake_cuda_rdma_blocks(void) {
+    U n = 0;
+    EACH(blocks, i) n += blocks[i].size && blocks[i].rdma;
+    return n;
+}
 API int fake_cuda_depth(void) { return depth; }
 #ifdef FAKE_IN_FRONT
 API int gvmm_preload_marker;

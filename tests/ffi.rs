@@ -72,8 +72,15 @@ programs! {
 }
 
 /// Programs that need more than being run; `golden`, `cpp` and the proofs run them.
-const OTHERS: &[&str] =
-    &["hpp.cc", "xla_page.cc", "statuses.c", "proof_address.c", "proof_undefined.c", "proof_valgrind.c"];
+const OTHERS: &[&str] = &[
+    "hpp.cc",
+    "xla_page.cc",
+    "xpu_sycl.cc",
+    "statuses.c",
+    "proof_address.c",
+    "proof_undefined.c",
+    "proof_valgrind.c",
+];
 
 #[test]
 fn every_program_is_listed() {

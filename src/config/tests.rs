@@ -56,9 +56,10 @@ fn right_values_are_taken() {
         limit: Some(70 << 30),
         peers: 0b1001,
         history: 1000,
+        xpu_any_stream: true,
     };
     assert_eq!(config.pool, pool);
-    assert!(config.plan_auto && config.pool.xpu_any_stream);
+    assert!(config.plan_auto);
     assert_eq!(config.profile, Some("/etc/h200.profile".into()));
     assert_eq!(config.tmp_copy_threshold, Some(4096));
 }

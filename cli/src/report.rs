@@ -143,10 +143,7 @@ impl Report {
             host_us_median: us_per_step_median,
             gpu_us_median: gpu.as_ref().map(|(_, added)| *added),
             gpu: gpu.map(|(gpu, _)| gpu),
-            costs: match &device.simulated_costs {
-                Some(name) => format!("simulated: {name}"),
-                None => "none".into(),
-            },
+            costs: costs(device),
             explained: None,
         }
     }
@@ -230,6 +227,11 @@ impl Report {
         }
         rows
     }
+}
+
+/// What times are made of: "none" (they are real), or "simulated: NAME".
+pub(crate) fn costs(device: &DeviceInfo) -> String {
+    device.simulated_costs.as_ref().map_or_else(|| "none".into(), |name| format!("simulated: {name}"))
 }
 
 /// The slots for people.

@@ -34,6 +34,30 @@ int main(void) {
     CHECK(*at(addresses[0]) == 5);
     OK(gvmm_binding_end(b, NULL));
     OK(gvmm_binding_destroy(b));
+
+    /* A pool caches plain memory. */
+    gvmm_access access[2] = {{0, GVMM_ACCESS_READ_WRITE}, {0, GVMM_ACCESS_READ}};
+    gvmm_pool_desc limits = {.struct_size = sizeof limits, .limit_bytes = 8 << 20};
+    gvmm_pool *pool = NULL;
+    uint64_t block_a = 0, block_b = 0, bytes = 0;
+    OK(gvmm_pool_create(device, &limits, &pool));
+    OK(gvmm_pool_alloc(pool, 3 << 20, stream, &block_a));
+    *at(block_a) = 6;
+    EXPECT(GVMM_ERROR_IN_USE, gvmm_pool_destroy(pool));
+    EXPECT(GVMM_ERROR_OUT_OF_DEVICE_MEMORY, gvmm_pool_alloc(pool, 6 << 20, stream, &block_b));
+    OK(gvmm_pool_free(pool, block_a));
+    EXPECT(GVMM_ERROR_INVALID_ARGUMENT, gvmm_pool_free(pool, block_a));
+    OK(gvmm_pool_alloc(pool, 3 << 20, stream, &block_b));
+    CHECK(block_a == block_b && *at(block_b) == 6);
+    EXPECT(GVMM_ERROR_UNSUPPORTED, gvmm_pool_set_access(pool, access + 1, 1, sizeof access[0]));
+    OK(gvmm_pool_free(pool, block_b));
+    OK(gvmm_pool_trim(pool, &bytes));
+    CHECK(bytes == 3 << 20);
+    OK(gvmm_pool_destroy(pool));
+    limits.access = access + 1, limits.access_count = 1, limits.access_stride_bytes = sizeof access[0];
+    EXPECT(GVMM_ERROR_UNSUPPORTED, gvmm_pool_create(device, &limits, &pool));
+    EXPECT(GVMM_ERROR_UNSUPPORTED, gvmm_segment_create(device, NULL, &(gvmm_segment *){NULL}, &bytes));
+
     OK(gvmm_stream_destroy(stream));
     OK(gvmm_allocation_destroy(m.allocation));
     OK(gvmm_allocation_destroy(n.allocation));

@@ -255,18 +255,19 @@ static void descriptions(void) {
     OK(gvmm_pool_destroy(pool));
 }
 
-/* Two threads on one pool and one stream, and two that destroy the same pool. */
+/* Eight threads on one pool and two streams, whose bytes stay apart, and eight that destroy the same pool. */
+enum { THREADS = 8, ROUNDS = 1500 };
 static gvmm_pool *shared;
 static _Atomic int destroyed;
 static void *work(void *argument) {
-    uint64_t held[8] = {0}, size = (uint64_t)(uintptr_t)argument;
-    for (int i = 0; i < 4000; i++) {
+    uint64_t held[8] = {0}, id = (uint64_t)(uintptr_t)argument, size = 1000 + 300000 * id;
+    for (int i = 0; i < ROUNDS; i++) {
         int place = i % 8;
         if (held[place] != 0) {
             CHECK(*at(held[place]) == (uint32_t)size + (uint32_t)place);
             OK(gvmm_pool_free(shared, held[place]));
         }
-        held[place] = alloc(shared, size + (uint64_t)(i % 3) * 4096, s);
+        held[place] = alloc(shared, size + (uint64_t)(i % 3) * 4096, id % 2 ? s : t);
         *at(held[place]) = (uint32_t)size + (uint32_t)place;
     }
     for (int place = 0; place < 8; place++) OK(gvmm_pool_free(shared, held[place]));
@@ -278,14 +279,14 @@ static void *destroy(void *unused) {
     else CHECK(status == GVMM_ERROR_INVALID_HANDLE);
     return unused;
 }
-static void two_threads(void) {
-    pthread_t threads[2];
+static void eight_threads(void) {
+    pthread_t threads[THREADS];
     shared = make_pool((gvmm_pool_desc){0});
-    for (uintptr_t i = 0; i < 2; i++) CHECK(pthread_create(&threads[i], NULL, work, (void *)(1000 + 5000000 * i)) == 0);
-    for (int i = 0; i < 2; i++) CHECK(pthread_join(threads[i], NULL) == 0);
-    CHECK(stats_of(shared).all.blocks.current == 0 && stats_of(shared).all.blocks.total == 8000);
-    for (int i = 0; i < 2; i++) CHECK(pthread_create(&threads[i], NULL, destroy, NULL) == 0);
-    for (int i = 0; i < 2; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+    for (uintptr_t i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, work, (void *)i) == 0);
+    for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+    CHECK(stats_of(shared).all.blocks.current == 0 && stats_of(shared).all.blocks.total == THREADS * ROUNDS);
+    for (int i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, destroy, NULL) == 0);
+    for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
     CHECK(destroyed == 1);
 }
 
@@ -302,7 +303,7 @@ int main(void) {
     other_streams();
     limits();
     descriptions();
-    two_threads();
+    eight_threads();
     OK(gvmm_stream_destroy(s));
     OK(gvmm_stream_destroy(t));
     OK(gvmm_device_close(other_device));

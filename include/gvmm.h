@@ -2122,12 +2122,13 @@ typedef struct gvmm_pool_block {
 } gvmm_pool_block;
 
 /**
- * Makes a pool, without memory: that comes with the first allocations.
+ * Makes a pool, without memory: that comes with the first allocations. On a device without virtual memory it caches plain
+ * device memory by size; whole blocks go from stream to stream then, where chunks would, and no events are kept.
  *
  * State: after success the pool lives until `gvmm_pool_destroy`.
  * Parameters: `device`; `desc`, or NULL for the default; `out_pool`, the handle.
  * Statuses: INVALID_SIZE (a chunk or a segment that does not fit the device), INVALID_ARGUMENT (an access mode),
- * NO_DEVICE (in the access list), UNKNOWN_VERSION.
+ * NO_DEVICE (in the access list), UNSUPPORTED (other devices in the list, and no virtual memory), UNKNOWN_VERSION.
  * Threads: thread-safe.
  */
 gvmm_status gvmm_pool_create(gvmm_device *device,

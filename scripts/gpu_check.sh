@@ -24,7 +24,10 @@ if [ "${1:-}" = --pack ]; then
     done
     cc -std=gnu11 -shared -fPIC -O1 -pthread -DPTX='"src/driver/cuda/copy_old.ptx"' ffi_tests/fakes/hip_on_cuda.c -ldl \
         -o "$folder/libhip_on_cuda.so"
-    bench=$(cargo bench --no-run --bench cuda_copy 2>&1 | built | tail -1)
+    for name in cuda_copy begin_end; do
+        bench=$(cargo bench --no-run --bench "$name" 2>&1 | built | tail -1)
+        cp "$bench" "$folder/bench_$name"
+    done
     cargo build --release --package gvmm-cli 2>&1 | tail -1
     cp "${CARGO_TARGET_DIR:-target}/release/gvmm" "$folder/gvmm"
     cargo build --release --package gvmm 2>&1 | tail -1
@@ -35,7 +38,6 @@ if [ "${1:-}" = --pack ]; then
         -o "$folder/pool_pair"
     cc -std=gnu11 -O2 -Iinclude ffi_tests/peers.c "$folder/libgvmm.so.0" -ldl -Wl,-rpath,'$ORIGIN' -o "$folder/peers"
     c++ -std=c++17 -O2 -Iinclude c_examples/xla_step.cc "$folder/libgvmm.so.0" -ldl -Wl,-rpath,'$ORIGIN' -o "$folder/xla_step"
-    cp "$bench" "$folder/bench_cuda_copy"
     strip --strip-debug "$folder"/*
     ls -l "$folder"
     exit 0
@@ -75,6 +77,7 @@ steps() {
         $option "${how#plan:}" "$@"
     local log="$logs/$name.log" row="| $recording $* | $how"
     for key in map unmap set_access copy_launches copied_slots patches mismatches host_us_median driver_us_median gpu_us_median \
+               host_us_median_cold driver_us_median_cold gpu_us_median_cold \
                predicted_host_us predicted_gpu_us graph_host_us_median graph_gpu_us_median; do
         row+=" | $(value "$key" "$log" | tail -1 | awk '{ printf "%.1f", $1 }')"
     done
@@ -171,8 +174,8 @@ fi
 printf '%s\n' "${rows[@]}"
 if [ ${#step_rows[@]} -gt 0 ]; then
     echo
-    echo "| recording | threshold or plan | map | unmap | set access | copies | slots copied | patched | wrong | begin to end: host µs | of that in driver calls | GPU µs | predicted: host µs | GPU µs | the graph alone: host µs | GPU µs |"
-    echo "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+    echo "| recording | threshold or plan | map | unmap | set access | copies | slots copied | patched | wrong | begin to end: host µs | of that in driver calls | GPU µs | data checked between: host µs | in driver calls | GPU µs | predicted: host µs | GPU µs | the graph alone: host µs | GPU µs |"
+    echo "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
     printf '%s\n' "${step_rows[@]}"
 fi
 if [ ${#replay_rows[@]} -gt 0 ]; then

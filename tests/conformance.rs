@@ -188,7 +188,7 @@ fn a_process_can_end_with_work_pending() {
 fn no_descriptor_left_is_an_error_of_its_own() {
     in_a_child("no_descriptor_left_is_an_error_of_its_own", "ulimit -n 40;", || {
         let (driver, device, size) = (host(&shape()), Ordinal(0), ByteSize::mib(2));
-        let options = CreateOptions { exportable: true };
+        let options = CreateOptions { exportable: true, ..CreateOptions::default() };
         let mut blocks = Vec::new();
         let error = loop {
             match driver.create(device, size, options) {

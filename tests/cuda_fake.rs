@@ -9,6 +9,7 @@ use gvmm::driver::testing::conformance::{self, Outcome};
 use gvmm::driver::{Access, AccessMode, Capabilities, CreateOptions, Driver, Ordinal, Stream};
 use gvmm::error::{Error, Kind};
 use gvmm::units::{ByteSize, Granularity};
+use gvmm::vm::{Device, Owner};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -39,9 +40,23 @@ fn the_driver_conforms() {
     fake.clean();
 }
 
-/// Blocks for RDMA have a fault with several mappings; they are made where somebody switches the care off.
+/// Blocks for RDMA have a fault when they lose their first mapping: what keeps it is made for RDMA, other blocks are
+/// not.
 #[test]
-fn blocks_for_rdma_are_asked_for_by_hand_and_have_their_fault() {
+fn memory_that_stays_is_made_for_rdma() {
+    let fake = Fake::build("rdma_stays", &[]).set("FAKE_CUDA_DEVICES", 1);
+    let device = Device::open(Arc::new(fake.open().expect("the fake opens")), Ordinal(0)).expect("a device");
+    let block = device.create_block(ByteSize::mib(2), CreateOptions::default()).expect("a block");
+    assert_eq!(fake.number("fake_cuda_rdma_blocks"), 0);
+    let memory = device.allocate(ByteSize::mib(2), &[], Owner::Caller).expect("an allocation");
+    assert_eq!(fake.number("fake_cuda_rdma_blocks"), 1);
+    drop((memory, block, device));
+    fake.clean();
+}
+
+/// They are made all the same where somebody switches the care off, and then the fault is there.
+#[test]
+fn all_blocks_are_for_rdma_by_hand_and_have_their_fault() {
     let fake = Fake::build("rdma", &[]).set("FAKE_CUDA_DEVICES", 1);
     let driver = CudaDriver::with_quirks(Some(&fake.path), &[("cuda-rdma-aliases", false)]).expect("opens");
     let driver: Arc<dyn Driver> = Arc::new(driver);

@@ -7,7 +7,7 @@ mod cuda_common;
 use cuda_common::fake::Fake;
 use cuda_common::{Bench, RW, mapped, noise};
 use gvmm::driver::cuda::CudaDriver;
-use gvmm::driver::{Access, CopySlice, CreateOptions, Ordinal};
+use gvmm::driver::{Access, CopySlice, CreateOptions, Ordinal, RouteSlice, Way};
 use gvmm::error::{Error, Kind};
 use gvmm::units::{ByteSize, DevicePtr};
 use gvmm::vm::{Device, Owner};
@@ -156,6 +156,15 @@ fn reset(bench: &Bench) -> Result<(), &'static str> {
     let timeline = driver.timeline_create(device).expect("a timeline");
     driver.timeline_write(stream, timeline, 1).expect("written");
     driver.timeline_wait(timeline, 1).expect("reached");
+    let slice = CopySlice { dst: DevicePtr(range.start().get() + 64), src: range.start(), bytes: 64 };
+    let stays = [RouteSlice { near: slice.dst, bytes: 64 }];
+    let route = driver.route_create(device, Way::In, &stays).expect("a route");
+    // Twice, so that the stream is known.
+    for _ in 0..2 {
+        driver.route_copy(device, stream, route, &[slice]).expect("copied");
+    }
+    driver.timeline_write(stream, timeline, 2).expect("written");
+    driver.timeline_wait(timeline, 2).expect("reached");
     bench.native.must("cuDevicePrimaryCtxReset_v2", u64::from(device.0), 0, 0);
     let told = |what: &str, result: Result<(), Error>| {
         let error = result.err().unwrap_or_else(|| panic!("{what} works in a context that is gone"));
@@ -163,9 +172,9 @@ fn reset(bench: &Bench) -> Result<(), &'static str> {
         assert!(error.hint.contains("destroyed or reset") && error.hint.contains("open"), "{what}: {error}");
         assert!(error.native.is_some_and(|n| matches!(n.code, 201 | 709)), "{what}: {error}");
     };
-    let slice = CopySlice { dst: DevicePtr(range.start().get() + 64), src: range.start(), bytes: 64 };
     told("a copy", driver.copy(device, stream, &[slice]).map(drop));
-    told("a write", driver.timeline_write(stream, timeline, 2));
+    told("a route's copy", driver.route_copy(device, stream, route, &[slice]).map(drop));
+    told("a write", driver.timeline_write(stream, timeline, 3));
     told("a stream", driver.streams().synchronize(stream));
     told("a new stream", driver.streams().create(device).map(drop));
     told("memory", driver.allocate(device, ByteSize(64)).map(drop));
@@ -193,7 +202,7 @@ fn limit_descriptors(most: u64) {
 fn descriptors(bench: &Bench) -> Result<(), &'static str> {
     let (driver, device) = (&bench.driver, bench.device);
     let size = ByteSize(bench.granule());
-    let make = || driver.create(device, size, CreateOptions { exportable: true });
+    let make = || driver.create(device, size, CreateOptions { exportable: true, ..CreateOptions::default() });
     let (block, before) = (make().expect("a block"), driver.memory(device).expect("figures").free);
     drop(driver.export(block).expect("exported"));
     let open = std::fs::read_dir("/proc/self/fd").expect("our own").count() as u64;

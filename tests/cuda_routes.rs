@@ -155,6 +155,48 @@ fn a_launch_of_a_route_is_one_kernel() {
     });
 }
 
+/// What a launch asks the driver on a stream that it knows: is our context the current one, is it still ours, is the
+/// stream captured. Should its number be another context's stream, the launch is refused, and it is asked after all.
+#[test]
+fn a_launch_on_a_known_stream_makes_four_calls() {
+    with_copies("few_calls", 2, |fake, bench, copies| {
+        let route = copies.route(bench).expect("a route");
+        let names = [
+            "cuCtxGetCurrent",
+            "cuCtxGetId",
+            "cuStreamIsCapturing",
+            "cuLaunchKernel",
+            "cuStreamGetCtx",
+            "cuCtxPushCurrent_v2",
+            "cuThreadExchangeStreamCaptureMode",
+            "cuDevicePrimaryCtxGetState",
+        ];
+        let copy = |step: u64| {
+            let before = names.map(|name| fake.calls(name));
+            let slices = copies.slices(step);
+            assert_eq!(bench.driver.route_copy(DEVICE, copies.stream, route, &slices), Ok(1));
+            let made = names.iter().zip(before).map(|(name, before)| fake.calls(name) - before);
+            let made = made.collect::<Vec<u64>>();
+            copies.hold(bench, step);
+            made
+        };
+        bench.native.enter(0);
+        copy(0);
+        assert_eq!(copy(1), [1, 1, 1, 1, 0, 0, 0, 0]);
+        let before = names.map(|name| fake.calls(name));
+        assert_eq!(bench.driver.copy(DEVICE, copies.stream, &copies.slices(0)), Ok(1));
+        let made: Vec<u64> =
+            names.iter().zip(before).map(|(name, before)| fake.calls(name) - before).collect();
+        assert_eq!(made, [1, 1, 0, 1, 0, 0, 0, 0], "a copy may be captured, so nobody asks");
+        copies.hold(bench, 0);
+        fake.fail("cuLaunchKernel", 1, 400);
+        assert_eq!(copy(0)[3..5], [2, 1]);
+        assert_eq!(copy(1), [1, 1, 1, 1, 0, 0, 0, 0]);
+        bench.native.leave();
+        bench.driver.route_destroy(route).expect("destroyed");
+    });
+}
+
 #[test]
 fn a_stream_of_a_frameworks_own_context_copies_and_does_not_record() {
     with_copies("own_context", 2, |_, bench, copies| {

@@ -69,7 +69,9 @@ fn what_is_shared_has_one_memory() {
     let fake = Fake::build("shared", &[]);
     let driver = fake.driver();
     let size = granule(&driver).size();
-    let block = driver.create(FIRST, size, CreateOptions { exportable: true }).expect("a block");
+    let block = driver
+        .create(FIRST, size, CreateOptions { exportable: true, ..CreateOptions::default() })
+        .expect("a block");
     let fd = driver.export(block).expect("exported");
     let again = driver.import(FIRST, fd.as_fd(), size).expect("imported");
     assert_ne!(block, again);

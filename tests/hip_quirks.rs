@@ -306,7 +306,7 @@ fn granules_are_2_mib_at_least() {
 /// Exports a block and imports it again.
 fn import(driver: &HipDriver) -> Result<(), Error> {
     let size = granule(driver).size();
-    let block = driver.create(FIRST, size, CreateOptions { exportable: true })?;
+    let block = driver.create(FIRST, size, CreateOptions { exportable: true, ..CreateOptions::default() })?;
     let fd = driver.export(block)?;
     let imported = driver.import(FIRST, fd.as_fd(), size);
     driver.release(block)?;

@@ -177,6 +177,15 @@ fn what_a_new_driver_gives_under_an_old_name_is_left_alone() {
 }
 
 #[test]
+fn a_second_driver_of_the_process_is_left_alone() {
+    let folder = own("second_driver");
+    vendors_library(Vendor::Cuda, &folder, &["-Wl,-soname,libcuda.so.2"]);
+    let second = folder.join("libcuda.so.1");
+    let seen = Scene::with(Vendor::Cuda, "second", "on").set("SECOND", second.to_str().expect("UTF-8")).run();
+    assert!(seen.has("second vendor"), "{seen:?}");
+}
+
+#[test]
 fn an_unknown_version_is_observed_only() {
     for (vendor, setting) in [(Vendor::Cuda, "FAKE_CUDA_VERSION"), (Vendor::Hip, "FAKE_HIP_VERSION")] {
         let bare = Scene::bare(vendor, "twice").set(setting, "99000000").run();
@@ -201,6 +210,18 @@ fn preloaded_twice_the_second_stays_out() {
         let same = format!("{}:{}", library(vendor).display(), library(vendor).display());
         let seen = Scene::with(vendor, "buffers", "on").set("LD_PRELOAD", &same).run();
         assert_eq!((seen.calls(vendor, "MemSetAccess"), seen.log.as_str()), (12, ""));
+    }
+}
+
+#[test]
+fn both_libraries_leave_each_other_alone() {
+    for order in [[Vendor::Cuda, Vendor::Hip], [Vendor::Hip, Vendor::Cuda]] {
+        let both = order.map(|vendor| library(vendor).display().to_string()).join(":");
+        for vendor in BOTH {
+            let seen = Scene::with(vendor, "buffers", "on").set("LD_PRELOAD", &both).run();
+            assert_eq!((seen.calls(vendor, "MemSetAccess"), seen.log.as_str()), (12, ""), "{order:?}");
+            seen.clean();
+        }
     }
 }
 

@@ -22,7 +22,9 @@ fn blocks_are_shared() {
     let native = driver.native(ZERO).expect("a device");
     let (size, double) = (ByteSize(LARGE), ByteSize(2 * LARGE));
     let granule = driver.granularity(ZERO, size).expect("a granule");
-    let block = driver.create(ZERO, size, CreateOptions { exportable: true }).expect("a block");
+    let block = driver
+        .create(ZERO, size, CreateOptions { exportable: true, ..CreateOptions::default() })
+        .expect("a block");
     let range = driver.reserve(ZERO, size, granule).expect("a range");
     let open = || driver.set_access(range, &[Access { device: ZERO, mode: RW }]).expect("accessible");
     driver.map(range, block).expect("mapped");

@@ -56,7 +56,7 @@ fn tell(name: &str, how: &str, run: &mut impl FnMut() -> [Cost; 2], mut between:
 /// Prints what a step costs with warm caches and after other work, and times it.
 pub(crate) fn measure(c: &mut Criterion, name: &str, slots: usize, mut run: impl FnMut() -> [Cost; 2]) {
     // More than the first two levels of a core's caches.
-    let mut other = vec![0_u8; 4 << 20];
+    let mut other = vec![0_u8; 8 << 20];
     let mut told = false;
     let mut group = c.benchmark_group("begin_end");
     group.throughput(Throughput::Elements(slots as u64));

@@ -2,7 +2,7 @@
 
 use gvmm::driver::{
     Access, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, Graph, HostFunction,
-    MemoryInfo, NativeBlock, Ordinal, Stream, Streams, TimelineId, unsupported,
+    MemoryInfo, NativeBlock, Ordinal, RouteId, RouteSlice, Stream, Streams, TimelineId, Way, unsupported,
 };
 use gvmm::error::{Operation, Result};
 use gvmm::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
@@ -78,6 +78,15 @@ impl Driver for Null {
         Ok(())
     }
     fn copy(&self, _: Ordinal, _: Stream, _: &[CopySlice]) -> Result<u32> {
+        Ok(1)
+    }
+    fn route_create(&self, _: Ordinal, _: Way, _: &[RouteSlice]) -> Result<RouteId> {
+        Ok(RouteId(1))
+    }
+    fn route_destroy(&self, _: RouteId) -> Result<()> {
+        Ok(())
+    }
+    fn route_copy(&self, _: Ordinal, _: Stream, _: RouteId, _: &[CopySlice]) -> Result<u32> {
         Ok(1)
     }
     fn timeline_create(&self, _: Ordinal) -> Result<TimelineId> {

@@ -70,9 +70,9 @@ pub(crate) struct Recorded {
 
 /// Reads `llama_donate`. What is in and out with one buffer in each step is one slot.
 pub(crate) fn recorded() -> Recorded {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/steps/llama_donate.csv.gz");
+    // In the program, so that it runs where the sources are not.
+    let file: &[u8] = include_bytes!("../../tests/data/steps/llama_donate.csv.gz");
     let mut text = String::new();
-    let file = std::fs::File::open(file).expect("the recording");
     flate2::read::GzDecoder::new(file).read_to_string(&mut text).expect("text");
     let mut ins: BTreeMap<(String, bool), (u64, Vec<u64>)> = BTreeMap::new();
     for line in text.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit())) {

@@ -12,6 +12,7 @@ use gvmm::error::{Error, Result};
 use gvmm::rebind::{BindingInfo, Commands, Direction, Outcome, Slot, StepReport};
 use gvmm::units::{ByteSize, DevicePtr};
 use gvmm::vm::Device;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -42,7 +43,10 @@ pub(crate) struct GpuTime {
 /// What all steps of a recording cost, and whether they were right.
 pub(crate) struct Measured {
     pub(crate) info: BindingInfo,
+    /// The steps whose data was checked: between two of them all data is written and read.
     pub(crate) steps: Vec<StepCost>,
+    /// The steps of the timed pass.
+    pub(crate) timed: Vec<StepCost>,
     pub(crate) tally: Tally,
     pub(crate) told: Told,
     /// The first step that counts, from 0.
@@ -85,11 +89,23 @@ pub(crate) fn run(
 
 /// What runs a recording's steps, one after the other.
 pub(crate) trait Run {
-    /// Runs one step.
+    /// The first step that counts, from 0.
+    fn first_counted(&self) -> usize;
+
+    /// Runs one step and checks its data.
     fn run_step(&mut self, step: usize) -> Result<StepCost>;
 
-    /// What was measured, with the `steps` that were run.
-    fn finish(self: Box<Self>, steps: Vec<StepCost>) -> Result<Measured>;
+    /// Makes ready for the timed pass: what is told of the binding is told as it is now.
+    fn start_timing(&mut self) -> Result<()>;
+
+    /// How many steps a timed burst may have.
+    fn burst(&self) -> usize;
+
+    /// Runs steps of the recording as a training loop does: one after the other, and nobody looks at the data.
+    fn run_burst(&mut self, steps: &[usize]) -> Result<Vec<StepCost>>;
+
+    /// What was measured, with the `steps` that were run and those that were `timed`.
+    fn finish(self: Box<Self>, steps: Vec<StepCost>, timed: Vec<StepCost>) -> Result<Measured>;
 }
 
 /// Runs all steps of `trace`.
@@ -103,7 +119,32 @@ pub(crate) fn run_all(
         steps.push(run.run_step(step).map_err(|error| in_step(trace, step, error))?);
         progress();
     }
-    Box::new(run).finish(steps).during("binding")
+    let all = 0..trace.steps.len();
+    let counted = all.start.max(run.first_counted())..all.end;
+    let counted = if counted.is_empty() { all } else { counted };
+    run.start_timing().during("timed pass")?;
+    let (mut timed, start) = (Vec::new(), Instant::now());
+    while timed.len() < MOST_TIMED && (timed.is_empty() || start.elapsed() < TIMED_LIMIT) {
+        timed.append(&mut time(&mut run, trace, counted.clone())?);
+    }
+    Box::new(run).finish(steps, timed).during("binding")
+}
+
+/// How many steps a timed pass has, and after which time it begins no further round.
+const MOST_TIMED: usize = 200;
+const TIMED_LIMIT: Duration = Duration::from_millis(300);
+
+/// Runs `steps` of a timed pass.
+pub(crate) fn time(
+    run: &mut dyn Run,
+    trace: &Trace,
+    steps: Range<usize>,
+) -> std::result::Result<Vec<StepCost>, Failure> {
+    let (steps, mut timed) = (steps.collect::<Vec<usize>>(), Vec::new());
+    for burst in steps.chunks(run.burst().max(1)) {
+        timed.append(&mut run.run_burst(burst).map_err(|error| in_step(trace, burst[0], error))?);
+    }
+    Ok(timed)
 }
 
 /// Names the step, and the slot where one is to blame.
@@ -120,6 +161,8 @@ pub(crate) fn in_step(trace: &Trace, step: usize, mut error: Error) -> Failure {
 /// What the functions of the command buffer and the executor share.
 struct Shared {
     step: AtomicUsize,
+    /// Functions look at no data: the timed pass runs.
+    timing: AtomicBool,
     /// For each slot the address that its function uses. What is recorded reads it here, so that it can be patched.
     addresses: Vec<AtomicU64>,
     /// For each slot by which slot's seed its input is filled: its own, or that of the first with the same buffer.
@@ -151,6 +194,7 @@ impl<'a> Executor<'a> {
         (0..trace.slots.len() as u32).for_each(|slot| commands.push([slot]));
         let shared = Shared {
             step: AtomicUsize::new(0),
+            timing: AtomicBool::new(false),
             addresses: trace.slots.iter().map(|_| AtomicU64::new(0)).collect(),
             filler: trace.slots.iter().map(|_| AtomicUsize::new(0)).collect(),
             saw: trace.slots.iter().map(|_| AtomicBool::new(false)).collect(),
@@ -215,6 +259,9 @@ impl<'a> Executor<'a> {
         let (is_in, is_out) = (self.trace.slots[slot].is_in, self.trace.slots[slot].is_out);
         let (shared, bytes) = (Arc::clone(&self.shared), ByteSize(self.trace.slots[slot].bytes));
         Arc::new(move || {
+            if shared.timing.load(Ordering::Acquire) {
+                return;
+            }
             let address = DevicePtr(shared.addresses[slot].load(Ordering::Acquire));
             // SAFETY: it runs between begin and end only, when the binding serves the slot at this address, and nobody
             // else touches it: the executor waits for the stream before it looks.
@@ -232,6 +279,24 @@ impl<'a> Executor<'a> {
         self.commands.as_ref().map_or(Ok(()), |commands| commands.launch(&self.stream))
     }
 
+    /// Begin, the command buffer and end, until the stream has passed.
+    fn time_step(&mut self, buffers: &StepBuffers) -> Result<StepCost> {
+        let started = Instant::now();
+        let begun = self.begin(buffers)?;
+        let patched = if begun.patched_commands > 0 { self.patch()? } else { 0 };
+        let mut time = started.elapsed();
+        if let Err(error) = self.launch() {
+            self.service.binding.abort()?;
+            return Err(error);
+        }
+        let launched = Instant::now();
+        let ended = self.service.binding.end()?;
+        time += launched.elapsed();
+        // Functions read their addresses when they run, so that a step must not be patched before.
+        self.stream.synchronize()?;
+        Ok(StepCost { begun, ended, time, patched, gpu: None })
+    }
+
     /// After the step, the caller's own buffers hold the results, and the inputs as they were.
     fn check(&mut self, step: usize, buffers: &StepBuffers) {
         for (i, slot) in self.trace.slots.iter().enumerate() {
@@ -247,25 +312,34 @@ impl Run for Executor<'_> {
     fn run_step(&mut self, step: usize) -> Result<StepCost> {
         let buffers = self.pool.of_step(self.trace, step)?;
         self.fill_inputs(step, &buffers);
-        let started = Instant::now();
-        let begun = self.begin(&buffers)?;
-        let patched = if begun.patched_commands > 0 { self.patch()? } else { 0 };
-        let mut time = started.elapsed();
-        if let Err(error) = self.launch() {
-            self.service.binding.abort()?;
-            return Err(error);
-        }
-        let launched = Instant::now();
-        let ended = self.service.binding.end()?;
-        time += launched.elapsed();
-        self.stream.synchronize()?;
+        let cost = self.time_step(&buffers)?;
         self.check(step, &buffers);
-        self.service.follow(&begun)?;
-        Ok(StepCost { begun, ended, time, patched, gpu: None })
+        self.service.follow(&cost.begun)?;
+        Ok(cost)
     }
 
-    fn finish(self: Box<Self>, steps: Vec<StepCost>) -> Result<Measured> {
-        self.service.finish(steps, self.tally)
+    fn start_timing(&mut self) -> Result<()> {
+        self.shared.timing.store(true, Ordering::Release);
+        self.service.start_timing()
+    }
+
+    fn burst(&self) -> usize {
+        self.trace.steps.len()
+    }
+
+    fn run_burst(&mut self, steps: &[usize]) -> Result<Vec<StepCost>> {
+        let buffers = steps.iter().map(|&step| self.pool.of_step(self.trace, step));
+        let buffers = buffers.collect::<Result<Vec<StepBuffers>>>()?;
+        buffers.iter().map(|buffers| self.time_step(buffers)).collect()
+    }
+
+    fn first_counted(&self) -> usize {
+        self.service.serving().first_counted()
+    }
+
+    fn finish(mut self: Box<Self>, steps: Vec<StepCost>, timed: Vec<StepCost>) -> Result<Measured> {
+        let tally = std::mem::take(&mut self.tally);
+        self.service.finish(steps, timed, tally)
     }
 }
 

@@ -55,9 +55,12 @@ enum Command {
 ///
 /// Each slot gets an address that stays. Every step's data is written to the recorded buffers, a command buffer
 /// that was recorded once is launched, and what it saw and wrote is checked. Reported are the binding's own driver
-/// calls: those of its set-up, and means over the steps from the fifth on, with the planner from the seventh; the time is
-/// the median of begin and end together, and of patching the command buffer. On an NVIDIA GPU the command buffer is a
-/// graph of kernels, and the time that begin and end add on the GPU is reported beside that of the graph alone.
+/// calls: those of its set-up, and means over the steps from the fifth on, with the planner from the seventh. Times come
+/// from a second pass over these steps, again and again, in which nobody looks at data between two steps, as in a training
+/// loop: the median of begin and end together, and of patching the command buffer. Beside them (in the JSON named
+/// ..._cold) are those of the steps whose data was checked, when begin finds nothing of its own in the caches. On an
+/// NVIDIA GPU the command buffer is a graph of kernels, of which up to 8 launches are under way in the timed pass, and the
+/// time that begin and end add on the GPU is reported beside that of the graph alone.
 ///
 /// Exits with 0 when all data was right, with 1 when any was not, with 2 on bad input or when a call fails.
 #[derive(Args)]

@@ -35,12 +35,15 @@ pub(crate) struct Report {
     pub(crate) replans: u64,
     pub(crate) verified_slots: u64,
     pub(crate) mismatches: u64,
-    /// Of begin and end together.
+    /// Of begin and end together; the same as `host_us_median`.
     pub(crate) us_per_step_median: f64,
-    /// The same: what begin, patches and end take on the host.
+    /// What begin, patches and end take on the host, in the timed pass: step after step, as in a training loop.
     pub(crate) host_us_median: f64,
-    /// What they add on the GPU; None on the host driver.
+    /// What they add on the GPU there; None on the host driver.
     pub(crate) gpu_us_median: Option<f64>,
+    /// The same where all data is written and checked between two steps, which leaves nothing of ours in the caches.
+    pub(crate) host_us_median_cold: f64,
+    pub(crate) gpu_us_median_cold: Option<f64>,
     #[serde(flatten)]
     pub(crate) gpu: Option<GpuReport>,
     /// "none" or "simulated: NAME".
@@ -65,11 +68,13 @@ struct Explained {
     next_us: Option<f64>,
 }
 
-/// Medians over the counted steps on a GPU.
+/// Medians over the timed steps on a GPU.
 #[derive(Serialize, Debug)]
 pub(crate) struct GpuReport {
     /// Of what begin and end take on the host, what the driver's calls take.
     driver_us_median: f64,
+    /// The same where data is checked between two steps.
+    driver_us_median_cold: f64,
     /// The command buffer alone: its launch on the host, and its run on the GPU.
     graph_host_us_median: f64,
     graph_gpu_us_median: f64,
@@ -113,8 +118,10 @@ impl Report {
         let info = &measured.info;
         let counted = measured.steps.get(measured.first_counted..).filter(|counted| !counted.is_empty());
         let counted = counted.unwrap_or(&measured.steps);
-        let (gpu, predicted) = (GpuReport::of(counted), measured.told.predicted);
-        let us_per_step_median = median_us(counted.iter().map(|step| step.time));
+        let timed = if measured.timed.is_empty() { counted } else { &measured.timed };
+        let (gpu, predicted) = (GpuReport::of(timed, counted), measured.told.predicted);
+        let host = |steps: &[StepCost]| median_us(steps.iter().map(|step| step.time));
+        let us_per_step_median = host(timed);
         let calls = info.setup;
         Self {
             trace: trace.name.clone(),
@@ -142,6 +149,8 @@ impl Report {
             us_per_step_median,
             host_us_median: us_per_step_median,
             gpu_us_median: gpu.as_ref().map(|(_, added)| *added),
+            host_us_median_cold: host(counted),
+            gpu_us_median_cold: GpuReport::of(counted, counted).map(|(_, added)| added),
             gpu: gpu.map(|(gpu, _)| gpu),
             costs: costs(device),
             explained: None,
@@ -206,7 +215,8 @@ impl Report {
                 ),
             ),
             ("a step: commands patched", format!("{:.1}", per_step.patches)),
-            ("a step: begin and end, median", format!("{:.1} µs", self.us_per_step_median)),
+            ("a step: begin and end, timed pass, median", format!("{:.1} µs", self.host_us_median)),
+            ("... with all data checked between steps", format!("{:.1} µs", self.host_us_median_cold)),
             ("costs", self.costs.clone()),
             ("slots verified, over all steps", self.verified_slots.to_string()),
             ("slots that were wrong", self.mismatches.to_string()),
@@ -216,8 +226,11 @@ impl Report {
             let graph = both(gpu.graph_host_us_median, gpu.graph_gpu_us_median);
             rows.push(("the graph alone, median: host / GPU", graph));
             let added = both(self.host_us_median, self.gpu_us_median.unwrap_or_default());
-            rows.push(("begin and end add, median: host / GPU", added));
+            rows.push(("begin and end add, timed pass, median: host / GPU", added));
             rows.push(("... of that in driver calls", format!("{:.1} µs", gpu.driver_us_median)));
+            let cold = both(self.host_us_median_cold, self.gpu_us_median_cold.unwrap_or_default());
+            rows.push(("... with all data checked between steps", cold));
+            rows.push(("... of that in driver calls", format!("{:.1} µs", gpu.driver_us_median_cold)));
         }
         if let (Some(host), Some(gpu)) = (self.predicted_host_us, self.predicted_gpu_us) {
             rows.push(("... as predicted: host / GPU", format!("{host:.1} / {gpu:.1} µs")));
@@ -269,15 +282,18 @@ fn name(action: Action) -> &'static str {
 
 impl GpuReport {
     /// With what begin and end add on the GPU; None without one.
-    fn of(steps: &[StepCost]) -> Option<(Self, f64)> {
+    fn of(steps: &[StepCost], cold: &[StepCost]) -> Option<(Self, f64)> {
         let gpu: Vec<GpuTime> = steps.iter().filter_map(|step| step.gpu).collect();
         if gpu.is_empty() {
             return None;
         }
         let graph_gpu_us_median = median(gpu.iter().map(|time| time.graph_us));
         let added = median(gpu.iter().map(|time| time.whole_us)) - graph_gpu_us_median;
+        let driver =
+            |steps: &[StepCost]| median_us(steps.iter().map(|s| s.begun.driver_time + s.ended.driver_time));
         let report = Self {
-            driver_us_median: median_us(steps.iter().map(|s| s.begun.driver_time + s.ended.driver_time)),
+            driver_us_median: driver(steps),
+            driver_us_median_cold: driver(cold),
             graph_host_us_median: median_us(gpu.iter().map(|time| time.graph_host)),
             graph_gpu_us_median,
         };

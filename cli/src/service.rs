@@ -11,8 +11,8 @@ use gvmm::driver::{Access, Capabilities};
 use gvmm::error::Result;
 use gvmm::rebind::profile::Profile;
 use gvmm::rebind::{
-    self, Action, Binding, Churn, Commands, CopyPath, Cost, DEFAULT_WATCHED_STEPS, Explanation, Moves,
-    Options, PlanOptions, Rules, Situation, Slot, StepReport, Threshold,
+    self, Action, Binding, BindingInfo, Churn, Commands, CopyPath, Cost, DEFAULT_WATCHED_STEPS, Explanation,
+    Moves, Options, PlanOptions, Rules, Situation, Slot, StepReport, Threshold,
 };
 use gvmm::vm::Device;
 use std::sync::Arc;
@@ -100,6 +100,8 @@ pub(crate) struct Service {
     churn: Churn,
     commands: Option<Commands>,
     replans: u64,
+    /// What was to be said before the timed pass.
+    said: Option<(BindingInfo, Told)>,
 }
 
 impl Service {
@@ -139,7 +141,7 @@ impl Service {
             PlanChoice::Patch => forced(&vec![Action::PATCH; slots.len()]),
         }?;
         let (device, serving) = (Arc::clone(device), serving.clone());
-        Ok(Self { binding, serving, device, slots, churn, commands, replans: 0 })
+        Ok(Self { binding, serving, device, slots, churn, commands, replans: 0, said: None })
     }
 
     pub(crate) fn serving(&self) -> &Serving {
@@ -169,10 +171,24 @@ impl Service {
         }
     }
 
+    /// Notes what is to be said of the binding: the timed pass goes through its steps again.
+    pub(crate) fn start_timing(&mut self) -> Result<()> {
+        self.said = Some((self.binding.info()?, self.told()?));
+        Ok(())
+    }
+
     /// What all steps cost.
-    pub(crate) fn finish(&self, steps: Vec<StepCost>, tally: Tally) -> Result<Measured> {
-        let (info, told) = (self.binding.info()?, self.told()?);
-        Ok(Measured { info, steps, tally, told, first_counted: self.serving.first_counted() })
+    pub(crate) fn finish(
+        &mut self,
+        steps: Vec<StepCost>,
+        timed: Vec<StepCost>,
+        tally: Tally,
+    ) -> Result<Measured> {
+        let (info, told) = match self.said.take() {
+            Some(said) => said,
+            None => (self.binding.info()?, self.told()?),
+        };
+        Ok(Measured { info, steps, timed, tally, told, first_counted: self.serving.first_counted() })
     }
 
     fn profile(&self) -> Arc<Profile> {

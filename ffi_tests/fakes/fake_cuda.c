@@ -445,7 +445,13 @@ API R cuCtxDestroy_v2(Ctx *c) {
     return OK;
 }
 API R cuCtxGetCurrent(Ctx **out) { ENTER(); *out = current(); return OK; }
-API R cuCtxGetId(Ctx *c, U *id) { ENTER(); *id = (c ? c : current())->id; return OK; }
+API R cuCtxGetId(Ctx *c, U *id) {
+    ENTER();
+    if (!c) c = current();
+    if (c->dead) return DESTROYED;
+    *id = c->id;
+    return OK;
+}
 API R cuCtxPushCurrent_v2(Ctx *c) {
     ENTER();
     if (!c || c->magic != ctx_magic) return breach(BAD_CONTEXT, __func__);
@@ -456,7 +462,7 @@ API R cuCtxPushCurrent_v2(Ctx *c) {
 }
 API R cuCtxPopCurrent_v2(Ctx **out) { ENTER(); if (!depth) return breach(BAD_CONTEXT, __func__); *out = stack[--depth]; return OK; }
 API R cuCtxGetDevice(int *d) { ENTER(); NEED_CTX(); *d = current()->device; return OK; }
-API R cuThreadExchangeStreamCaptureMode(int *m) { int old = mode; if (*m < 0 || *m > 2) return INVALID; mode = *m; *m = old; return OK; }
+API R cuThreadExchangeStreamCaptureMode(int *m) { ENTER(); int old = mode; if (*m < 0 || *m > 2) return INVALID; mode = *m; *m = old; return OK; }
 
 /* Plain memory. */
 API R cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
@@ -1021,6 +1027,11 @@ API U fake_cuda_live(void) {
     pthread_mutex_lock(&big);
     EACH(blocks, i) n += (blocks[i].size != 0) + (ranges[i].size != 0) + (maps[i].size != 0) + (plains[i].size && plains[i].device >= 0);
     pthread_mutex_unlock(&big);
+    return n;
+}
+API U fake_cuda_rdma_blocks(void) {
+    U n = 0;
+    EACH(blocks, i) n += blocks[i].size && blocks[i].rdma;
     return n;
 }
 API int fake_cuda_depth(void) { return depth; }

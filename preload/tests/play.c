@@ -202,16 +202,20 @@ static void shares(void) {
     drop(b);
 }
 #ifdef HIP
-/* What the device reads after a peer was granted. */
+/* What the device reads after a peer was granted, in one call or in two. */
 static void peer_last(void) {
-    Buffer b = make(0, MIB2);
-    int in = 4711, out = 0;
-    access_to(b.at, b.size, 0, 3);
-    access_to(b.at, b.size, 1, 3);
-    hipMemcpy(b.at, (U)&in, sizeof in, 4);
-    hipMemcpy((U)&out, b.at, sizeof out, 4);
-    printf("read %d\n", out == in);
-    drop(b);
+    int right = 1;
+    for (int i = 0; i < 4; i++) {
+        Buffer b = make(0, MIB2);
+        int in = 4711 + i, out = 0;
+        access_to(b.at, b.size, 0, 3);
+        access_to(b.at, b.size, 1, 3);
+        hipMemcpy(b.at, (U)&in, sizeof in, 4);
+        hipMemcpy((U)&out, b.at, sizeof out, 4);
+        right &= out == in;
+        drop(b);
+    }
+    printf("read %d\n", right);
 }
 static void last_error(void) {
     Buffer b = make(0, MIB2);
@@ -234,6 +238,11 @@ static void lookups(void) {
         printf("%s %d %d: %d %d ", names[i], version, (int)flags, status, why);
         printf(getenv("SHOW_FILES") ? "%s\n" : "%.0s\n", file_of(found));
     }
+}
+/* Another library with the same names is not the driver that is there. */
+static void second(void) {
+    void *lib = dlopen(getenv("SECOND"), RTLD_NOW | RTLD_LOCAL);
+    printf("second %s\n", lib ? file_of(dlsym(lib, NAME("MemMap"))) : dlerror());
 }
 static void *many(void *arg) {
     for (int i = 0; i < 50; i++) {
@@ -298,7 +307,7 @@ int main(int argc, char **argv) {
     static const struct { const char *name; void (*play)(void); } scenes[] = {
         {"buffers", buffers}, {"changes_mind", changes_mind}, {"twice", twice}, {"joint", joint}, {"parts", parts},
         {"release_first", release_first}, {"nccl", nccl}, {"shares", shares}, {"lookups", lookups}, {"threads", threads},
-        {"forks", forks}, {"leaves", leaves}, {"speed", speed},
+        {"forks", forks}, {"leaves", leaves}, {"speed", speed}, {"second", second},
 #ifdef HIP
         {"peer_last", peer_last}, {"last_error", last_error},
 #endif

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 import zipfile
 from pathlib import Path
@@ -18,7 +19,7 @@ if "GVMM_TEST_LIBRARY" in os.environ:
 os.environ.update(GVMM_DRIVER="host", GVMM_HOST_MEMORY="256M", GVMM_POOL_HISTORY="100")
 
 import gvmm  # noqa: E402
-from gvmm import _config, _lib, _picture  # noqa: E402
+from gvmm import _compile, _config, _lib, _picture  # noqa: E402
 
 MIB = 1 << 20
 
@@ -205,6 +206,45 @@ class Config(unittest.TestCase):
                 os.environ.pop(name, None)
                 if value is not None:
                     os.environ[name] = value
+
+
+class Compiler(unittest.TestCase):
+    """The shim's compiler, with a source of this test's own in place of PyTorch's headers."""
+
+    SOURCE = "#include <stdexcept>\nextern \"C\" void fail() { throw std::runtime_error(std::to_string(1)); }\n"
+
+    def setUp(self):
+        if not _compile.compilers():
+            self.skipTest("there is no C++ compiler")
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        place = Path(self.folder.name)
+        (place / "source.cc").write_text("#include <string>\n" + self.SOURCE)
+        native = types.SimpleNamespace(_GLIBCXX_USE_CXX11_ABI=1)
+        self.torch = types.SimpleNamespace(__file__=str(place / "torch/__init__.py"), __version__="0", _C=native)
+        kept = os.environ.get("XDG_CACHE_HOME")
+        os.environ["XDG_CACHE_HOME"] = self.folder.name
+        self.addCleanup(lambda: os.environ.pop("XDG_CACHE_HOME") if kept is None else os.environ.update(XDG_CACHE_HOME=kept))
+
+    def build(self, *options):
+        return _compile._build(self.torch, Path(self.folder.name) / "source.cc", list(options), [])
+
+    def test_it_is_compiled_once(self):
+        first, said = self.build()
+        self.assertTrue(first, said)
+        stamp = os.stat(first).st_mtime_ns
+        self.assertEqual((self.build()[0], os.stat(first).st_mtime_ns), (first, stamp))
+        self.assertEqual(sorted(path.suffix for path in Path(first).parent.iterdir()), [".so"])
+
+    def test_a_failure_says_what_the_compiler_said(self):
+        built, said = self.build("-DSTRANGE", "-no-such-option-of-gvmm")
+        self.assertIsNone(built)
+        self.assertIn("no-such-option-of-gvmm", said)
+
+    def test_a_library_with_a_cpp_library_of_its_own_is_refused(self):
+        built, said = self.build("-static-libstdc++")
+        self.assertIsNone(built)
+        self.assertIn("statically", said)
 
 
 class Wheel(unittest.TestCase):

@@ -60,7 +60,8 @@ pub unsafe extern "C" fn gvmm_block_create(
         check_flags(flags, GVMM_BLOCK_EXPORTABLE)?;
         let device = handle::get::<DeviceObject>(device)?;
         let child = device.adopt()?;
-        let options = CreateOptions { exportable: flags == GVMM_BLOCK_EXPORTABLE };
+        let options =
+            CreateOptions { exportable: flags == GVMM_BLOCK_EXPORTABLE, ..CreateOptions::default() };
         let block = device.device.create_block(ByteSize(size_bytes), options)?;
         out.write(BlockObject::insert(block, child, Holder::Caller)?);
         Ok(())

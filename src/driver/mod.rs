@@ -184,6 +184,8 @@ pub struct CopySlice {
 pub struct CreateOptions {
     /// It will be exported to another process.
     pub exportable: bool,
+    /// Its first mapping will last as long as it does: it can be made for what does not bear a move (GPUDirect RDMA).
+    pub stays: bool,
 }
 
 /// What a device is.

@@ -60,7 +60,8 @@ impl Captures {
         filters.iter().rev().find(|(_, filter)| filter(stream)).map_or(DEFAULT, |(number, _)| *number)
     }
 
-    pub(super) fn begin(&self, id: PoolId, filter: Filter, is_used: impl Fn(u32) -> bool) -> Result<()> {
+    /// `used` are the numbers of pools that still have memory.
+    pub(super) fn begin(&self, id: PoolId, filter: Filter, used: &[u32]) -> Result<()> {
         if id == PoolId::DEFAULT {
             return refuse(Kind::InvalidArgument, "the default pool takes everything that no filter takes");
         }
@@ -69,7 +70,8 @@ impl Captures {
         let number = match known {
             Some(number) => number,
             None => {
-                let over = |(number, entry): (usize, &Entry)| entry.users == 0 && !is_used(number as u32);
+                let over =
+                    |(number, entry): (usize, &Entry)| entry.users == 0 && !used.contains(&(number as u32));
                 let number = entries.iter().enumerate().position(over).unwrap_or(entries.len());
                 let entry = Entry { id, users: 0, filter: None };
                 if number == entries.len() {

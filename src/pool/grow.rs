@@ -191,6 +191,9 @@ impl Pool {
             let hint = "nothing is given back while a stream is captured";
             return Err(Error::new(Kind::StreamCapturing, Operation::Release, hint));
         }
+        if let Some(plain) = &self.plain {
+            return Ok(ByteSize(self.counted(|| plain.trim(self))));
+        }
         let given = self.counted(|| {
             let mut hand: Vec<_> = std::mem::take(&mut *self.spares());
             for arena in self.table.all() {
@@ -204,7 +207,7 @@ impl Pool {
         Ok(ByteSize(given))
     }
 
-    fn call_back(&self, size: ByteSize) -> bool {
+    pub(super) fn call_back(&self, size: ByteSize) -> bool {
         let callbacks = self.callbacks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // One that allocates all the same must not be called for that, and so on without end.
         if callbacks.is_empty() || IN_CALLBACK.replace(true) {
@@ -219,9 +222,10 @@ impl Pool {
     }
 
     /// Takes down who holds what.
-    fn fail(&self, size: ByteSize, stream: Stream) -> Error {
+    pub(super) fn fail(&self, size: ByteSize, stream: Stream) -> Error {
         self.out_of_memory.fetch_add(1, Ordering::Relaxed);
         let mut holders: Vec<Holder> = self.table.all().map(|arena| self.holder(arena)).collect();
+        holders.extend(self.plain.iter().flat_map(|plain| plain.holders(self)));
         holders.sort_by_key(|holder| std::cmp::Reverse(holder.allocated));
         let shortage = Shortage {
             asked: size,

@@ -3,9 +3,10 @@
 use super::heap::Heap;
 use super::pool::{Pool, lock, unknown};
 use super::segment::ExpandableSegment;
-use crate::driver::Access;
+use crate::driver::{Access, AccessMode};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr};
+use crate::vm::Device;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -16,6 +17,9 @@ impl Pool {
     /// # Errors
     /// `InvalidArgument` for an address that is not the pool's, `OutOfRange`.
     pub fn pin(&self, address: DevicePtr, size: ByteSize) -> Result<()> {
+        if let Some(plain) = &self.plain {
+            return plain.pin(address, true).map(|_| ()).ok_or_else(|| unknown(address));
+        }
         self.pinned(address, size, |heap, places| {
             heap.pin(places);
             true
@@ -27,7 +31,12 @@ impl Pool {
     /// # Errors
     /// As [`Self::pin`], and `WrongState` for what is not pinned.
     pub fn unpin(&self, address: DevicePtr, size: ByteSize) -> Result<()> {
-        self.pinned(address, size, Heap::unpin)
+        match self.plain.as_ref().map(|plain| plain.pin(address, false)) {
+            None => self.pinned(address, size, Heap::unpin),
+            Some(Some(true)) => Ok(()),
+            Some(Some(false)) => Err(not_pinned(size)),
+            Some(None) => Err(unknown(address)),
+        }
     }
 
     fn pinned(
@@ -41,7 +50,7 @@ impl Pool {
         if change(&mut arena.lock().heaps[heap], places) {
             return Ok(());
         }
-        Err(Error::new(Kind::WrongState, Operation::None, "these bytes are not pinned").of(size))
+        Err(not_pinned(size))
     }
 
     /// Sets the most that the pool may reserve; none: all that there is. What it holds beyond is given back where
@@ -57,6 +66,7 @@ impl Pool {
             return refuse(Kind::InvalidSize, "a limit of 0 bytes leaves no memory");
         }
         let active: u64 = self.table.all().map(|arena| arena.lock().ledger.active()).sum();
+        let active = active + self.plain.as_ref().map_or(0, |plain| plain.active());
         if bytes < active {
             return refuse(Kind::InUse, "blocks in use take more than that: free some first");
         }
@@ -89,6 +99,9 @@ impl Pool {
     /// # Errors
     /// As [`crate::vm::Reservation::set_access`]; then all is as before, as far as the driver lets it.
     pub fn set_access(&self, access: &[Access]) -> Result<()> {
+        if self.plain.is_some() {
+            return check_plain(&self.device, access);
+        }
         // Held across the driver calls: no segment shall be made with the old list meanwhile.
         let _making = lock(&self.making);
         let old = std::mem::replace(&mut *lock(&self.access), access.to_vec());
@@ -107,4 +120,18 @@ impl Pool {
         }
         Ok(())
     }
+}
+
+const fn not_pinned(size: ByteSize) -> Error {
+    Error::new(Kind::WrongState, Operation::None, "these bytes are not pinned").of(size)
+}
+
+/// Fails for a list that gives plain device memory to anybody but its device, to read and write.
+pub(super) fn check_plain(device: &Device, access: &[Access]) -> Result<()> {
+    let own = [Access { device: device.ordinal(), mode: AccessMode::READ_WRITE }];
+    if access.is_empty() || *access == own {
+        return Ok(());
+    }
+    let hint = "without virtual memory, memory is for its own device, read and write";
+    Err(Error::new(Kind::Unsupported, Operation::SetAccess, hint))
 }

@@ -10,7 +10,7 @@
 //! chunks into its holes (ready ones, new ones, or free ones that `reclaim` picks and `segment` retires) and does what
 //! else there is to do when memory is short. A free goes from `table` and `starts` straight to the heap, or, where other
 //! streams use the block, waits for their events among the arena's pending ones. `stream` says whose an arena is,
-//! `capture` which pools graphs use, `limits` what may be held; `report` tells. `free_index`, `heap`, `ledger`, `nodes`, `reclaim`,
+//! `plain` does all that where a device has no virtual memory, `capture` says which pools graphs use, `limits` what may be held; `report` tells. `free_index`, `heap`, `ledger`, `nodes`, `reclaim`,
 //! `size_class`, `starts` and `window` are pure.
 
 mod arena;
@@ -22,6 +22,8 @@ mod history;
 mod ledger;
 mod limits;
 mod nodes;
+mod plain;
+mod plain_books;
 #[expect(clippy::module_inception, reason = "the pool as callers see it")]
 mod pool;
 mod reclaim;

@@ -3,6 +3,7 @@
 use super::Shortage;
 use super::arena::{Arena, Pending};
 use super::capture::{Captures, DEFAULT};
+use super::plain::Plain;
 use super::settings::{Chosen, Settings};
 use super::size_class::{UNIT, UNIT_SHIFT, classify};
 use super::snapshot::EventKind;
@@ -75,6 +76,8 @@ pub struct Pool {
     pub(super) shortage: Mutex<Option<Shortage>>,
     pub(super) calls: Mutex<(CallCounts, u64)>,
     pub(super) making: Mutex<()>,
+    /// Instead of arenas, without virtual memory.
+    pub(super) plain: Option<Box<Plain>>,
 }
 
 impl fmt::Debug for Pool {
@@ -89,16 +92,17 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Pool {
-    /// A pool without memory.
+    /// A pool without memory. On a device without virtual memory it caches plain device memory by size: nothing is lent
+    /// but whole blocks.
     ///
     /// # Errors
-    /// `Unsupported` without virtual memory, `InvalidSize` for settings that do not fit the device.
+    /// `Unsupported` for peers without virtual memory, `InvalidSize` for settings that do not fit the device.
     pub fn new(device: &Arc<Device>, settings: &Settings) -> Result<Arc<Self>> {
-        if !device.capabilities().has(Capabilities::VIRTUAL_MEMORY) {
-            let hint = "this device has no virtual memory, which a pool is made of";
-            return Err(Error::new(Kind::Unsupported, Operation::Open, hint));
-        }
+        let plain = (!device.capabilities().has(Capabilities::VIRTUAL_MEMORY)).then(Box::default);
         let chosen = settings.choose(device)?;
+        if plain.is_some() {
+            super::limits::check_plain(device, &chosen.access)?;
+        }
         Ok(Arc::new(Self {
             device: Arc::clone(device),
             table: Table::new(),
@@ -120,6 +124,7 @@ impl Pool {
             shortage: Mutex::default(),
             calls: Mutex::default(),
             making: Mutex::default(),
+            plain,
             chosen,
         }))
     }
@@ -154,7 +159,10 @@ impl Pool {
                 return Ok(address);
             }
         }
-        self.counted(|| self.alloc_more(class, pool, stream, size))
+        self.counted(|| match &self.plain {
+            Some(plain) => plain.alloc(self, pool, stream, size),
+            None => self.alloc_more(class, pool, stream, size),
+        })
     }
 
     /// Runs what makes driver calls, and counts them.
@@ -192,7 +200,9 @@ impl Pool {
 
     #[inline]
     fn free_after(&self, address: DevicePtr, last: Option<Stream>) -> Result<()> {
-        let Some((arena, heap, offset)) = self.table.at(address) else { return Err(unknown(address)) };
+        let Some((arena, heap, offset)) = self.table.at(address) else {
+            return self.free_plain(address, last);
+        };
         let mut state = arena.lock();
         let Some(node) = state.block_at(heap, offset) else { return Err(unknown(address)) };
         if let Some(stream) = last {
@@ -212,6 +222,12 @@ impl Pool {
         Ok(())
     }
 
+    #[cold]
+    fn free_plain(&self, address: DevicePtr, last: Option<Stream>) -> Result<()> {
+        let Some(plain) = &self.plain else { return Err(unknown(address)) };
+        self.counted(|| plain.free(self, address, last))
+    }
+
     /// Waits for the streams that also use a freed block, by events behind what is enqueued on them now.
     fn follow(&self, arena: &Arena, heap: usize, node: u32, streams: &[Stream]) {
         let marks: Vec<Arc<Mark>> = streams.iter().map(|stream| self.device.mark(*stream)).collect();
@@ -225,6 +241,9 @@ impl Pool {
     /// # Errors
     /// `InvalidArgument` for an address that no block in use holds.
     pub fn record_stream(&self, address: DevicePtr, stream: Stream) -> Result<()> {
+        if let Some(plain) = &self.plain {
+            return plain.share(address, stream);
+        }
         let Some((arena, heap, offset)) = self.table.at(address) else { return Err(unknown(address)) };
         let mut state = arena.lock();
         let node = state.heaps[heap].block_over((offset >> UNIT_SHIFT) as u32);
@@ -235,6 +254,11 @@ impl Pool {
 
     /// The block in use that holds `address`.
     pub fn find(&self, address: DevicePtr) -> Option<Place> {
+        if let Some(plain) = &self.plain {
+            let (start, size, stream, pool) = plain.find(address)?;
+            let (address, size, pool) = (DevicePtr(start), ByteSize(size), self.capture.id(pool));
+            return Some(Place { address, size, stream, pool });
+        }
         let (arena, heap, offset) = self.table.at(address)?;
         let state = arena.lock();
         let piece = state.heaps[heap].block(state.heaps[heap].block_over((offset >> UNIT_SHIFT) as u32)?);
@@ -254,6 +278,7 @@ impl Pool {
     /// Looks whether freed blocks that other streams used have come free, and collects. Never blocks.
     pub fn poll(&self) {
         self.table.all().for_each(|arena| self.look(arena));
+        self.plain.iter().for_each(|plain| plain.look(self));
         self.device.collect();
     }
 
@@ -272,6 +297,9 @@ impl Pool {
 impl Drop for Pool {
     /// Its memory goes once the streams that used it have passed what they have enqueued now.
     fn drop(&mut self) {
+        if let Some(plain) = self.plain.take() {
+            plain.end(self);
+        }
         let device = &self.device;
         for arena in self.table.take() {
             let (stream, ended, pending) = {
@@ -287,7 +315,7 @@ impl Drop for Pool {
 }
 
 /// Records a mark as far as that can be done now: while its stream is captured it cannot, and is tried again.
-fn record(device: &Device, mark: &Mark) {
+pub(super) fn record(device: &Device, mark: &Mark) {
     match mark.record() {
         Err(e) if e.kind == Kind::InvalidStream => {
             // Destroyed without a word: forgetting it lets its marks pass.

@@ -49,7 +49,8 @@ impl Pool {
 
     /// Bytes in blocks that the program holds.
     pub fn in_use(&self) -> ByteSize {
-        ByteSize(self.table.all().map(|arena| arena.lock().ledger.allocated()).sum())
+        let plain = self.plain.iter().flat_map(|plain| plain.stats(self)).map(|s| s.bytes.allocated.current);
+        ByteSize(self.table.all().map(|arena| arena.lock().ledger.allocated()).chain(plain).sum())
     }
 
     /// Pools of their own that have users.
@@ -70,7 +71,8 @@ impl Pool {
                 address_space: ByteSize(arena.address_space()),
             }
         };
-        self.table.all().map(of).collect()
+        let plain = self.plain.iter().flat_map(|plain| plain.stats(self));
+        self.table.all().map(of).chain(plain).collect()
     }
 
     /// Peaks start again from what is now.
@@ -80,6 +82,7 @@ impl Pool {
             state.ledger.reset();
             state.parts.iter_mut().for_each(Ledger::reset);
         }
+        self.plain.iter().for_each(|plain| plain.reset_peaks());
         self.totals.reset();
         self.reserved.reset();
         self.addresses.reset();
@@ -98,6 +101,7 @@ impl Pool {
             let state = arena.lock();
             snapshot.events.extend(state.history.events(state.stream, self.capture.id(state.pool)));
         }
+        self.plain.iter().for_each(|plain| plain.picture(self, &mut snapshot.segments));
         snapshot.segments.sort_by_key(|segment| segment.address);
         snapshot.events.sort_by_key(|event| event.number);
         snapshot

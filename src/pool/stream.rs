@@ -87,6 +87,7 @@ impl Pool {
     pub fn forget_stream(&self, stream: Stream) -> Result<()> {
         let mark = self.device.mark(stream);
         self.device.forget_stream(stream)?;
+        self.plain.iter().for_each(|plain| plain.forget_stream(stream, &mark));
         for arena in self.table.all() {
             let mut state = arena.lock();
             if state.stream == stream && state.ended.is_none() {
@@ -103,8 +104,10 @@ impl Pool {
     /// # Errors
     /// `InvalidArgument` for [`PoolId::DEFAULT`], `WrongState` where `id` is being allocated to already.
     pub fn begin_capture(&self, id: PoolId, filter: Filter) -> Result<()> {
-        let is_used = |pool| self.table.all().any(|arena| arena.lock().pool == pool);
-        self.capture.begin(id, filter, is_used)
+        // Asked for before: arenas are locked before pools' ids.
+        let mut used: Vec<u32> = self.table.all().map(|arena| arena.lock().pool).collect();
+        used.extend(self.plain.iter().flat_map(|plain| plain.pools()));
+        self.capture.begin(id, filter, &used)
     }
 
     /// Ends what [`Self::begin_capture`] began. The pool stays for its users.
@@ -122,6 +125,7 @@ impl Pool {
     /// to.
     pub fn release_pool(&self, id: PoolId) -> Result<()> {
         if let Some(number) = self.capture.release(id)? {
+            self.plain.iter().for_each(|plain| plain.release(number));
             for arena in self.table.all() {
                 let mut state = arena.lock();
                 if state.pool == number {

@@ -272,15 +272,21 @@ impl Pool {
         Ok(())
     }
 
+    /// A stream that is gone is not captured; one that cannot say may be.
+    fn may_be_captured(&self, stream: Stream) -> bool {
+        self.device.is_capturing(stream).unwrap_or_else(|e| e.kind != Kind::InvalidStream)
+    }
+
     /// Streams that are being captured, as far as is known: nothing is unmapped, lent or waited for then.
     pub(super) fn captures(&self) -> usize {
         let live = |arena: &&Arena| arena.pool() != NO_POOL;
         let captured = |arena: &&Arena| {
             let stream = arena.lock().stream;
-            // A stream that is gone is not captured; one that cannot say may be.
-            self.device.is_capturing(stream).unwrap_or_else(|e| e.kind != Kind::InvalidStream)
+            self.may_be_captured(stream)
         };
-        self.capture.open() + self.table.all().filter(live).filter(captured).count()
+        let plain = self.plain.iter().flat_map(|plain| plain.streams());
+        let plain = plain.filter(|stream| self.may_be_captured(*stream)).count();
+        self.capture.open() + self.table.all().filter(live).filter(captured).count() + plain
     }
 }
 

@@ -5,6 +5,19 @@ use crate::error::Result;
 use crate::units::DevicePtr;
 use crate::vm::{Device, Route};
 
+/// Which of the copies is a slot's, if any; in four bytes, since a step reads it for each slot that changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct At(u32);
+
+impl At {
+    pub(super) const NONE: Self = Self(u32::MAX);
+
+    #[inline]
+    pub(super) const fn get(self) -> Option<usize> {
+        if self.0 == u32::MAX { None } else { Some(self.0 as usize) }
+    }
+}
+
 /// Copies that each step makes in one direction.
 #[derive(Debug)]
 pub(super) struct Copies {
@@ -38,10 +51,10 @@ impl Copies {
     }
 
     /// Adds a slice with a shadow at `near` that copies nothing yet.
-    pub(super) fn push(&mut self, near: DevicePtr, bytes: u64) -> u32 {
+    pub(super) fn push(&mut self, near: DevicePtr, bytes: u64) -> At {
         self.slices.push(CopySlice { dst: near, src: near, bytes: 0 });
         self.near.push(RouteSlice { near, bytes });
-        (self.slices.len() - 1) as u32
+        At((self.slices.len() - 1) as u32)
     }
 
     /// Says that there are no more slices.

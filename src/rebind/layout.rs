@@ -1,7 +1,7 @@
 //! A layout in force: the addresses that a generation's command buffer was recorded with.
 
 use super::buffers::Buffer;
-use super::copies::Copies;
+use super::copies::{At, Copies};
 use super::overlap::Overlap;
 use super::plan::{Area, Plan};
 use super::shadow::{Arena, Region};
@@ -12,19 +12,23 @@ use crate::units::{ByteSize, DevicePtr, DeviceRange};
 use crate::vm::{Allocation, Block, BlockId, Device, Owner, RemapEntry, Reservation, Route};
 use std::sync::Arc;
 
-/// Where a slot is served.
+/// Where a slot is served: all that a step needs to know of one that changed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) action: Action,
+    /// Of a copied slot, in [`Copies`] in and out.
+    copy_in: At,
+    copy_out: At,
     pub(super) address: DevicePtr,
+    /// The slot's.
+    pub(super) bytes: ByteSize,
     /// Of a mapped slot's window, in the reservation.
     offset: ByteSize,
     /// How many bytes that window has.
     pub(super) window: ByteSize,
-    /// Of a copied slot, in [`Copies`] in and out.
-    pub(super) copy_in: Option<u32>,
-    pub(super) copy_out: Option<u32>,
 }
+
+const _: () = assert!(size_of::<Place>() == 48, "a step reads one for each slot that changed");
 
 /// Addresses, and the memory behind those that are ours.
 #[derive(Debug)]
@@ -102,54 +106,64 @@ impl Layout {
         };
         let ours = base.and_then(|base| base.checked_add(offset)).unwrap_or_default();
         let address = if slot.brings_shadow() { slot.shadow_address } else { ours };
-        let mut place = Place { action, address, offset, window, copy_in: None, copy_out: None };
-        if action == Action::COPY {
-            let bytes = slot.bytes.get();
-            place.copy_in = slot.direction.reads().then(|| self.copies_in.push(address, bytes));
-            place.copy_out = slot.direction.writes().then(|| self.copies_out.push(address, bytes));
-        }
-        place
+        let (copies, bytes) = (action == Action::COPY, slot.bytes);
+        let push = |copies: &mut Copies, wanted| {
+            if wanted { copies.push(address, bytes.get()) } else { At::NONE }
+        };
+        let copy_in = push(&mut self.copies_in, copies && slot.direction.reads());
+        let copy_out = push(&mut self.copies_out, copies && slot.direction.writes());
+        Place { action, copy_in, copy_out, address, bytes, offset, window }
     }
 
     /// Says where a slot's buffer is: that is its address, or where its shadow is copied from and to.
-    pub(super) fn point(&mut self, i: usize, slot: &Slot, buffer: &Buffer) {
+    pub(super) fn point(&mut self, i: usize, buffer: &Buffer) {
         let place = &mut self.places[i];
         if place.action == Action::BAKE || place.action == Action::PATCH {
             place.address = buffer.address;
         }
-        let (ours, theirs, bytes) = (place.address, buffer.address, slot.bytes.get());
-        if let Some(at) = place.copy_in {
-            self.copies_in.set(at as usize, CopySlice { dst: ours, src: theirs, bytes });
+        let (ours, theirs, bytes) = (place.address, buffer.address, place.bytes.get());
+        if let Some(at) = place.copy_in.get() {
+            self.copies_in.set(at, CopySlice { dst: ours, src: theirs, bytes });
         }
-        if let Some(at) = place.copy_out {
-            self.copies_out.set(at as usize, CopySlice { dst: theirs, src: ours, bytes });
+        if let Some(at) = place.copy_out.get() {
+            self.copies_out.set(at, CopySlice { dst: theirs, src: ours, bytes });
         }
     }
 
-    /// Checks that this step's copies can be made in any order, given the `slots` that were pointed elsewhere.
+    /// Points the copies of `slots` at their buffers, and checks that this step's copies can be made in any order.
     ///
     /// # Errors
-    /// With the slot to blame: `Overlap`, `OutOfRange`.
-    pub(super) fn check_copies(&mut self, slots: impl Iterator<Item = usize>) -> Result<()> {
-        let Self { places, overlap, copies_in, copies_out, .. } = self;
-        overlap.start();
+    /// With the slot to blame: `Overlap`, `OutOfRange`; then some may point elsewhere already.
+    pub(super) fn point_copies(
+        &mut self,
+        slots: impl Iterator<Item = usize>,
+        buffer: impl Fn(usize) -> Buffer,
+    ) -> Result<()> {
+        self.overlap.start();
         for i in slots {
-            let (slice, written) = match (places[i].copy_in, places[i].copy_out) {
-                (_, Some(at)) => (copies_out.slices[at as usize], true),
-                (Some(at), None) => (copies_in.slices[at as usize], false),
-                (None, None) => continue,
-            };
-            let (buffer, bytes) = (if written { slice.dst } else { slice.src }, ByteSize(slice.bytes));
-            if !overlap.look(i as u32, buffer, bytes, written) {
-                return Err(WRAPS.at(buffer, bytes).entry(i as u64));
+            let buffer = buffer(i);
+            self.point(i, &buffer);
+            let place = &self.places[i];
+            let written = place.copy_out.get().is_some();
+            if !written && place.copy_in.get().is_none() {
+                continue;
+            }
+            let itself = buffer.address == place.address;
+            let bytes = if itself { ByteSize::ZERO } else { place.bytes };
+            if !self.overlap.look(i as u32, buffer.address, bytes, written) {
+                return Err(WRAPS.at(buffer.address, bytes).entry(i as u64));
             }
         }
-        if let Err(slot) = overlap.check() {
-            let slice = places[slot as usize].copy_out.map(|at| copies_out.slices[at as usize]);
+        self.check_copies()
+    }
+
+    fn check_copies(&mut self) -> Result<()> {
+        if let Err(slot) = self.overlap.check() {
+            let slice = self.places[slot as usize].copy_out.get().map(|at| self.copies_out.slices[at]);
             let at = slice.map_or(OVERLAP, |slice| OVERLAP.at(slice.dst, ByteSize(slice.bytes)));
             return Err(at.entry(u64::from(slot)));
         }
-        if overlap.is_mixed() {
+        if self.overlap.is_mixed() {
             Device::check_slices(&self.copies_in.slices).map_err(|e| self.blame(e, |place| place.copy_in))?;
             Device::check_slices(&self.copies_out.slices)
                 .map_err(|e| self.blame(e, |place| place.copy_out))?;
@@ -218,9 +232,9 @@ impl Layout {
     }
 
     /// The failure of a copy, blaming the slot instead of the slice.
-    pub(super) fn blame(&self, e: Error, slice: impl Fn(&Place) -> Option<u32>) -> Error {
-        let slot =
-            e.entry.and_then(|at| self.places.iter().position(|p| slice(p).map(u64::from) == Some(at)));
+    pub(super) fn blame(&self, e: Error, slice: impl Fn(&Place) -> At) -> Error {
+        let is = |at: u64| move |i: usize| i as u64 == at;
+        let slot = e.entry.and_then(|at| self.places.iter().position(|p| slice(p).get().is_some_and(is(at))));
         Error { entry: slot.map(|i| i as u64), ..e }
     }
 

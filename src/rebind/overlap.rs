@@ -1,19 +1,56 @@
 //! Finds copies that would write where something else of the same call is read or written. Pure.
 //!
 //! Copies in write shadows, copies out write callers' buffers. Shadows lie apart, so two things can go wrong: two
-//! buffers that are written overlap, or a buffer lies over a shadow. The first is found by keeping the written
-//! ones in order and merging those of a step's changed slots into it. The second is rare, and not always wrong (a
-//! buffer may be its own shadow), so it is only noticed here, and the slices themselves are looked at then.
+//! buffers that are written overlap, or a buffer lies over a shadow. The first is found by keeping ranges that are known
+//! to lie apart: buffers come back, so most of a step's are among them, and then all that counts is that no two slots have
+//! the same one. The second is rare, and not always wrong (a buffer may be its own shadow), so it is only noticed here,
+//! and the slices themselves are looked at then.
 
+use super::table::{Table, hash};
 use crate::units::{ByteSize, DevicePtr, DeviceRange};
 
-/// A buffer that copies out write.
+/// A buffer that copies out write, and nobody knew.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Written {
     start: u64,
     end: u64,
     slot: u32,
 }
+
+/// A range that lies apart from all others that are known. A slot may have a part of it, from its start on.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    start: u64,
+    end: u64,
+    /// The last check that gave it to a slot.
+    claim: u64,
+    /// The last slot that had it; it still has it where its [`Seen::at`] says so too.
+    user: u32,
+}
+
+/// What is known of a slot.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// The last check that looked at it.
+    check: u64,
+    /// The end of its buffer.
+    end: u64,
+    /// The number of its range.
+    at: u32,
+}
+
+/// A slot that a check looked at.
+#[derive(Clone, Copy, Debug)]
+struct Fresh {
+    slot: u32,
+    /// The number of its range.
+    at: u32,
+    /// The end of its buffer.
+    end: u64,
+}
+
+/// No range, or no slot.
+const NONE: u32 = u32::MAX;
 
 /// What is known of a layout's copies. One check is: [`start`](Self::start), [`look`](Self::look) at each slot that
 /// changed, [`check`](Self::check), and once the step has begun [`accept`](Self::accept). A check that is not
@@ -24,16 +61,25 @@ pub(super) struct Overlap {
     shadows: Vec<DeviceRange>,
     /// A buffer may lie over a shadow: from here on the slices are looked at.
     mixed: bool,
-    written: Vec<Written>,
-    /// The same as this check would have it, where it changes.
-    next: Vec<Written>,
-    fresh: Vec<Written>,
-    /// Their order.
-    keys: Vec<u64>,
-    /// By slot, the last check that looked at it.
-    seen: Vec<u64>,
+    known: Vec<Known>,
+    /// The known ones by where they start.
+    index: Table,
+    /// The same in order.
+    order: Vec<(u64, u32)>,
+    /// Numbers of known ranges that are free.
+    free: Vec<u32>,
+    /// How many may be known: those in use, and some that may come back.
+    most: usize,
+    slots: Vec<Seen>,
+    /// Slots that this check looked at.
+    fresh: Vec<Fresh>,
+    /// The same where nobody knows the range yet, in order once they were checked.
+    strangers: Vec<Written>,
+    /// Known ranges that nobody has and strangers overlap.
+    stale: Vec<u32>,
+    /// Known ranges that somebody has a part of, and where a stranger begins behind that.
+    cut: Vec<(u32, u64)>,
     check: u64,
-    changes: bool,
     mixes: bool,
 }
 
@@ -42,17 +88,23 @@ impl Overlap {
     pub(super) fn new(slots: usize, outs: usize, mut shadows: Vec<DeviceRange>) -> Self {
         shadows.sort_unstable();
         let mixed = shadows.windows(2).any(|pair| pair[0].overlaps(pair[1]));
-        let room = || Vec::with_capacity(outs);
-        let (written, next, fresh) = (room(), room(), room());
-        let (keys, seen) = (Vec::with_capacity(outs), vec![0; slots]);
-        Self { shadows, mixed, written, next, fresh, keys, seen, ..Self::default() }
+        let most = 3 * outs + 8;
+        let mut index = Table::default();
+        index.start(most);
+        let slots = vec![Seen { check: 0, end: 0, at: NONE }; slots];
+        let (known, order) = (Vec::with_capacity(most), Vec::with_capacity(most));
+        let (fresh, strangers) = (Vec::with_capacity(outs), Vec::with_capacity(outs));
+        Self { shadows, mixed, known, index, order, most, slots, fresh, strangers, ..Self::default() }
     }
 
     /// Starts a check.
     pub(super) fn start(&mut self) {
         self.check += 1;
         self.fresh.clear();
-        (self.changes, self.mixes) = (false, false);
+        self.strangers.clear();
+        self.stale.clear();
+        self.cut.clear();
+        self.mixes = false;
     }
 
     /// Looks at a copied slot whose buffer changed; false where the buffer passes the end of the addresses. A
@@ -60,16 +112,26 @@ impl Overlap {
     #[inline]
     pub(super) fn look(&mut self, slot: u32, buffer: DevicePtr, bytes: ByteSize, written: bool) -> bool {
         if written {
-            self.seen[slot as usize] = self.check;
-            self.changes = true;
+            self.slots[slot as usize].check = self.check;
         }
         if bytes.is_zero() {
+            if written {
+                self.fresh.push(Fresh { slot, at: NONE, end: 0 });
+            }
             return true;
         }
         let Some(range) = DeviceRange::new(buffer, bytes) else { return false };
+        let (start, end) = (range.start().get(), range.end().get());
+        let known = &self.known;
+        let is = |n: u32| known[n as usize].start == start && known[n as usize].end >= end;
+        if let Some(at) = if written { self.index.find(hash(start), is) } else { None } {
+            // Where it lies over a shadow, that was noticed when it became known.
+            self.fresh.push(Fresh { slot, at, end });
+            return true;
+        }
         self.mixes |= self.over_shadow(range);
         if written {
-            self.fresh.push(Written { start: range.start().get(), end: range.end().get(), slot });
+            self.strangers.push(Written { start, end, slot });
         }
         true
     }
@@ -87,55 +149,134 @@ impl Overlap {
 
     /// Checks that no two buffers that are written overlap; gives a slot whose buffer does.
     pub(super) fn check(&mut self) -> Result<(), u32> {
-        if !self.changes {
-            return Ok(());
-        }
-        self.next.clear();
-        let Self { written, next, fresh, keys, seen, check, .. } = self;
-        let mask = sort(fresh, keys);
-        let mut fresh = keys.iter().map(|key| fresh[(key & mask) as usize]).peekable();
-        for &old in written.iter().filter(|old| seen[old.slot as usize] != *check) {
-            while let Some(new) = fresh.next_if(|new| *new < old) {
-                push(next, new)?;
+        for i in 0..self.fresh.len() {
+            let Fresh { slot, at, end } = self.fresh[i];
+            if at == NONE {
+                continue;
             }
-            push(next, old)?;
+            let start = self.known[at as usize].start;
+            if let Some((other, other_end)) = self.user(at) {
+                let other = Written { start, end: other_end, slot: other };
+                return Err(other.max(Written { start, end, slot }).slot);
+            }
+            self.known[at as usize].claim = self.check;
         }
-        fresh.try_for_each(|new| push(next, new))
+        if self.strangers.is_empty() { Ok(()) } else { self.check_strangers() }
+    }
+
+    /// The slot that has a range, and where its buffer ends: one that was not looked at, or one that was given it by
+    /// this check.
+    #[inline]
+    fn user(&self, n: u32) -> Option<(u32, u64)> {
+        let known = &self.known[n as usize];
+        if known.claim == self.check {
+            return self.fresh.iter().find(|fresh| fresh.at == n).map(|fresh| (fresh.slot, fresh.end));
+        }
+        let slot = self.slots.get(known.user as usize)?;
+        (slot.at == n && slot.check != self.check).then_some((known.user, slot.end))
+    }
+
+    #[cold]
+    fn check_strangers(&mut self) -> Result<(), u32> {
+        self.strangers.sort_unstable();
+        if let Some(pair) = self.strangers.windows(2).find(|pair| pair[0].end > pair[1].start) {
+            return Err(pair[1].slot);
+        }
+        for stranger in &self.strangers {
+            let first = self.order.partition_point(|(_, n)| self.known[*n as usize].end <= stranger.start);
+            let over = self.order[first..].iter().take_while(|(start, _)| *start < stranger.end);
+            for &(start, n) in over {
+                match self.user(n) {
+                    None => self.stale.push(n),
+                    Some((_, end)) if end <= stranger.start => self.cut.push((n, stranger.start)),
+                    Some((slot, end)) => return Err(Written { start, end, slot }.max(*stranger).slot),
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The step with what was looked at has begun.
     pub(super) fn accept(&mut self) {
-        if self.changes {
-            std::mem::swap(&mut self.written, &mut self.next);
+        for &Fresh { slot, at, end } in &self.fresh {
+            let seen = &mut self.slots[slot as usize];
+            (seen.at, seen.end) = (at, end);
+            if at != NONE {
+                self.known[at as usize].user = slot;
+            }
+        }
+        if !self.strangers.is_empty() {
+            self.learn();
         }
         self.mixed |= self.mixes;
-        (self.changes, self.mixes) = (false, false);
+        self.mixes = false;
+        self.fresh.clear();
     }
-}
 
-/// Puts them in order: each key has an index in the bits of the mask that is given. Numbers are sorted several times
-/// faster than structs.
-fn sort(fresh: &mut [Written], keys: &mut Vec<u64>) -> u64 {
-    let starts = || fresh.iter().map(|new| new.start);
-    let (low, high) = (starts().min().unwrap_or(0), starts().max().unwrap_or(0));
-    let bits = usize::BITS - fresh.len().leading_zeros();
-    keys.clear();
-    if bits <= (high - low).leading_zeros() {
-        keys.extend((0..).zip(starts()).map(|(i, start): (u64, u64)| (start - low) << bits | i));
-        keys.sort_unstable();
-    } else {
-        fresh.sort_unstable();
-        keys.extend(0..fresh.len() as u64);
+    /// Makes the strangers known, in the place of what they overlap.
+    #[cold]
+    fn learn(&mut self) {
+        for Written { slot, .. } in &self.strangers {
+            self.slots[*slot as usize].at = NONE;
+        }
+        for (n, end) in self.cut.drain(..) {
+            let known = &mut self.known[n as usize];
+            known.end = known.end.min(end);
+        }
+        if self.known.len() - self.free.len() + self.strangers.len() > self.most {
+            let unused = |n: &u32| self.user_now(*n).is_none();
+            self.stale = self.order.iter().map(|(_, n)| *n).filter(unused).collect();
+        }
+        if !self.stale.is_empty() {
+            // A stranger may overlap several, and several may overlap one.
+            self.stale.sort_unstable();
+            self.stale.dedup();
+            for &n in &self.stale {
+                let start = self.known[n as usize].start;
+                self.index.remove(hash(start), n);
+            }
+            self.order.retain(|(_, n)| self.stale.binary_search(n).is_err());
+            self.free.append(&mut self.stale);
+        }
+        for at in 0..self.strangers.len() {
+            let Written { start, end, slot } = self.strangers[at];
+            let known = Known { start, end, claim: self.check, user: slot };
+            let n = match self.free.pop() {
+                Some(n) => {
+                    self.known[n as usize] = known;
+                    n
+                }
+                None => {
+                    self.known.push(known);
+                    (self.known.len() - 1) as u32
+                }
+            };
+            self.index.find_or_add(hash(start), n, |_| false);
+            let seen = &mut self.slots[slot as usize];
+            (seen.at, seen.end) = (n, end);
+        }
+        self.put_in_order();
+        self.strangers.clear();
     }
-    (1 << bits) - 1
-}
 
-fn push(ordered: &mut Vec<Written>, next: Written) -> Result<(), u32> {
-    if ordered.last().is_some_and(|last| last.end > next.start) {
-        return Err(next.slot);
+    fn user_now(&self, n: u32) -> Option<u32> {
+        let user = self.known[n as usize].user;
+        self.slots.get(user as usize).filter(|slot| slot.at == n).map(|_| user)
     }
-    ordered.push(next);
-    Ok(())
+
+    /// Merges the strangers, which are in order, into the order, from its end.
+    fn put_in_order(&mut self) {
+        let (mut from, mut to) = (self.order.len(), self.order.len() + self.strangers.len());
+        self.order.resize(to, (0, NONE));
+        for stranger in self.strangers.iter().rev() {
+            while from > 0 && self.order[from - 1].0 > stranger.start {
+                (from, to) = (from - 1, to - 1);
+                self.order[to] = self.order[from];
+            }
+            to -= 1;
+            self.order[to] = (stranger.start, self.slots[stranger.slot as usize].at);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -197,6 +338,21 @@ mod tests {
         let mut o = overlap(&[]);
         o.start();
         assert!(!o.look(0, DevicePtr(u64::MAX), ByteSize(2), false));
+    }
+
+    #[test]
+    fn no_more_is_remembered_than_has_room() {
+        let mut o = Overlap::new(4, 2, Vec::new());
+        for turn in 1..100 {
+            assert_eq!(step(&mut o, &[(0, turn * 100, 10), (3, turn * 100 + 50, 10)]), Ok(()));
+            assert_eq!(
+                step(&mut o, &[(0, turn * 100 + 50, 10), (3, turn * 100, 10)]),
+                Ok(()),
+                "both are known"
+            );
+            assert!(o.strangers.is_empty() && o.order.len() <= o.most && o.known.len() <= o.most);
+            assert!(o.order.is_sorted() && o.order.len() == o.known.len() - o.free.len());
+        }
     }
 
     proptest! {

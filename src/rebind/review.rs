@@ -29,17 +29,21 @@ impl Engine {
         let epoch = buffers.epoch();
         let all = self.layout.is_none() || self.unsure;
         let handles = epoch != self.epoch;
+        let each = all | handles;
         let mut review = Review { changed: 0, epoch, new_ids: false };
         let suspects = &mut self.scratch.suspects;
         suspects.clear();
         for (i, served) in self.served.iter().enumerate() {
             let buffer = buffers.get(i);
-            let same = is_same(&buffer, served);
+            let same = is_same(&buffer, served) & (buffer.id != 0);
             // One jump a slot: most are not taken.
-            if !(!same | (buffer.id == 0) | all | (handles & buffer.has_block)) {
+            if same & !each {
                 continue;
             }
-            review.changed += u64::from(!same || buffer.id == 0);
+            if same && !(all | (handles & buffer.has_block)) {
+                continue;
+            }
+            review.changed += u64::from(!same);
             review.new_ids |= buffer.id != served.id || buffer.has_block != served.has_block;
             suspects.push(i as u32);
         }
@@ -56,14 +60,15 @@ impl Engine {
         let Self { device, slots, layout, scratch, unsure, .. } = self;
         let mut fits = layout.is_some();
         for &suspect in &scratch.suspects {
-            let i = suspect as usize;
-            let (slot, buffer) = (&slots[i], buffers.get(i));
+            let (i, buffer) = (suspect as usize, buffers.get(suspect as usize));
             let Some(layout) = layout.as_ref().filter(|_| fits) else {
-                check_buffer(device, slot, buffers, i, &buffer)?;
+                check_buffer(device, slots[i].bytes, buffers, i, &buffer)?;
                 continue;
             };
-            match layout.places[i].action {
+            let place = &layout.places[i];
+            match place.action {
                 Action::MAP => {
+                    let slot = &slots[i];
                     let block = checked(device, slot, buffers, i, &buffer)?;
                     match block.filter(|b| fits_window(device, layout, slot, i, &buffer, b)) {
                         Some(block) if *unsure || !holds(layout, i, &block) => {
@@ -76,20 +81,20 @@ impl Engine {
                     }
                 }
                 Action::COPY => {
-                    check_buffer(device, slot, buffers, i, &buffer)?;
+                    check_buffer(device, place.bytes, buffers, i, &buffer)?;
                     needs_address(&buffer, i)?;
                     scratch.copied.push(suspect);
                 }
                 Action::PATCH => {
-                    check_buffer(device, slot, buffers, i, &buffer)?;
-                    check_address(slot, Action::PATCH, &buffer, i)?;
-                    if buffer.address != layout.places[i].address {
+                    check_buffer(device, place.bytes, buffers, i, &buffer)?;
+                    check_address(&slots[i], Action::PATCH, &buffer, i)?;
+                    if buffer.address != place.address {
                         scratch.patched.push(suspect);
                     }
                 }
                 _ => {
-                    check_buffer(device, slot, buffers, i, &buffer)?;
-                    fits = buffer.address == layout.places[i].address;
+                    check_buffer(device, place.bytes, buffers, i, &buffer)?;
+                    fits = buffer.address == place.address;
                 }
             }
         }
@@ -119,19 +124,21 @@ fn is_same(a: &Buffer, b: &Buffer) -> bool {
 }
 
 /// Checks one buffer against its slot, where its block need not be known.
+#[inline]
 fn check_buffer(
     device: &Device,
-    slot: &Slot,
+    wanted: ByteSize,
     buffers: &impl Buffers,
     i: usize,
     buffer: &Buffer,
 ) -> Result<()> {
-    check_size(slot, buffer, buffer.bytes, i)?;
+    check_size(wanted, buffer, buffer.bytes, i)?;
     if !buffer.has_block {
         return Ok(());
     }
     let size = buffers.block_size(i, device).map_err(|e| e.during(Operation::Begin).entry(i as u64))?;
-    check_size(slot, buffer, size.ok_or(OTHER_DEVICE.entry(i as u64))?, i)
+    let Some(size) = size else { return Err(OTHER_DEVICE.entry(i as u64)) };
+    check_size(wanted, buffer, size, i)
 }
 
 /// Checks one buffer against its slot, and gives its block where it has one.
@@ -142,17 +149,18 @@ pub(super) fn checked(
     i: usize,
     buffer: &Buffer,
 ) -> Result<Option<Arc<Block>>> {
-    check_size(slot, buffer, buffer.bytes, i)?;
+    check_size(slot.bytes, buffer, buffer.bytes, i)?;
     if !buffer.has_block {
         return Ok(None);
     }
     let block = buffers.block(i).map_err(|e| e.during(Operation::Begin).entry(i as u64))?;
     let size = block.size_on(device).ok_or(OTHER_DEVICE.entry(i as u64))?;
-    check_size(slot, buffer, size, i).map(|()| Some(block))
+    check_size(slot.bytes, buffer, size, i).map(|()| Some(block))
 }
 
-fn check_size(slot: &Slot, buffer: &Buffer, size: ByteSize, i: usize) -> Result<()> {
-    if size < slot.bytes { Err(TOO_SMALL.at(buffer.address, size).entry(i as u64)) } else { Ok(()) }
+#[inline]
+fn check_size(wanted: ByteSize, buffer: &Buffer, size: ByteSize, i: usize) -> Result<()> {
+    if size < wanted { Err(TOO_SMALL.at(buffer.address, size).entry(i as u64)) } else { Ok(()) }
 }
 
 /// True where a window of ours may show `block` in place of `buffer`: the device maps, and the buffer is the whole

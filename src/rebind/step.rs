@@ -1,6 +1,6 @@
 //! Starts and ends steps on the layout in force.
 
-use super::buffers::{Buffer, Buffers};
+use super::buffers::Buffers;
 use super::engine::{Engine, Scratch, refused};
 use super::layout::Layout;
 use super::report::{Outcome, StepReport};
@@ -105,28 +105,25 @@ impl Engine {
 
     /// Makes the layout in force serve the buffers.
     fn start(&mut self, stream: Stream, buffers: &impl Buffers, review: Review) -> Result<StepReport> {
-        self.point(|i, _| buffers.get(i));
-        let begun = self.check_copies().and_then(|()| self.carry_out(stream));
+        let begun = self.point(buffers).and_then(|()| self.carry_out(stream));
         if begun.is_err() {
-            self.point(|_, served| *served);
+            self.point_back();
         }
         let report = begun?;
         self.serve(buffers, review);
         Ok(StepReport { changed_slots: review.changed, ..report })
     }
 
-    /// Points the copies of suspects at buffers: this step's, or those served. What is baked stays where it is.
-    fn point(&mut self, buffer: impl Fn(usize, &Buffer) -> Buffer) {
-        let Some(layout) = &mut self.layout else { return };
-        for i in self.scratch.copied.iter().map(|i| *i as usize) {
-            layout.point(i, &self.slots[i], &buffer(i, &self.served[i]));
-        }
+    /// Points the copies of suspects at their buffers, and looks at what they would write. What is baked stays where it is.
+    fn point(&mut self, buffers: &impl Buffers) -> Result<()> {
+        let copied = self.scratch.copied.iter().map(|i| *i as usize);
+        self.layout.as_mut().map_or(Ok(()), |layout| layout.point_copies(copied, |i| buffers.get(i)))
     }
 
-    /// Looks at what the copies would write, where that changed.
-    fn check_copies(&mut self) -> Result<()> {
-        let copied = self.scratch.copied.iter().map(|i| *i as usize);
-        self.layout.as_mut().map_or(Ok(()), |layout| layout.check_copies(copied))
+    /// Points them at the buffers that are served.
+    fn point_back(&mut self) {
+        let Some(layout) = &mut self.layout else { return };
+        self.scratch.copied.iter().map(|i| *i as usize).for_each(|i| layout.point(i, &self.served[i]));
     }
 
     /// Waits, remaps, copies in. Copying comes last, since it alone cannot be taken back.

@@ -33,15 +33,35 @@ impl Table {
         }
     }
 
+    /// Where a hash belongs: by its high bits, in which all bits of an address count, however it is aligned.
+    #[inline]
+    const fn home(&self, hash: u32) -> usize {
+        ((hash as u64 * self.places.len() as u64) >> 32) as usize
+    }
+
     const fn mask(&self) -> usize {
         self.places.len() - 1
+    }
+
+    /// The number with that hash which `is` says is the one.
+    #[inline]
+    pub(super) fn find(&self, hash: u32, is: impl Fn(u32) -> bool) -> Option<u32> {
+        let mask = self.places.len().wrapping_sub(1);
+        let mut at = self.home(hash);
+        loop {
+            match *self.places.get(at)? {
+                0 => return None,
+                place if hash_of(place) == hash && is(number_of(place)) => return Some(number_of(place)),
+                _ => at = (at + 1) & mask,
+            }
+        }
     }
 
     /// The number with that hash which `is` says is the one; where there is none, adds `number`, for which there must
     /// be room.
     pub(super) fn find_or_add(&mut self, hash: u32, number: u32, is: impl Fn(u32) -> bool) -> Option<u32> {
         let mask = self.mask();
-        let mut at = hash as usize & mask;
+        let mut at = self.home(hash);
         loop {
             match self.places[at] {
                 0 => {
@@ -58,7 +78,7 @@ impl Table {
     pub(super) fn remove(&mut self, hash: u32, number: u32) {
         let mask = self.mask();
         let wanted = (u64::from(hash) << 32) | (u64::from(number) + 1);
-        let mut hole = hash as usize & mask;
+        let mut hole = self.home(hash);
         while self.places[hole] != wanted {
             if self.places[hole] == 0 {
                 return;
@@ -73,7 +93,7 @@ impl Table {
             if place == 0 {
                 break;
             }
-            let home = hash_of(place) as usize & mask;
+            let home = self.home(hash_of(place));
             if at.wrapping_sub(home) & mask >= at.wrapping_sub(hole) & mask {
                 self.places[hole] = place;
                 hole = at;
@@ -105,7 +125,9 @@ mod tests {
                         plain.insert(number, hash);
                     }
                 }
+                prop_assert_eq!(table.find(u32::MAX - 9, |_| true), None);
                 for (number, hash) in &plain {
+                    prop_assert_eq!(table.find(*hash, |n| n == *number), Some(*number));
                     prop_assert_eq!(table.find_or_add(*hash, 99, |n| n == *number), Some(*number));
                 }
                 prop_assert_eq!(table.places.iter().filter(|place| **place != 0).count(), plain.len());

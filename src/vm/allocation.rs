@@ -28,7 +28,7 @@ impl Allocation {
         access: &[Access],
         owner: Owner,
     ) -> Result<Arc<Self>> {
-        let block = device.create_block(size, CreateOptions::default())?;
+        let block = device.create_block(size, CreateOptions { stays: true, ..CreateOptions::default() })?;
         let reservation = device.reserve(size, None, access, owner)?;
         let entry = RemapEntry {
             reservation: Arc::clone(&reservation),

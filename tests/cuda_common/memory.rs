@@ -62,7 +62,9 @@ pub(crate) fn blocks_are_shared(bench: &Bench) {
     let driver = &bench.driver;
     let granule = driver.granularity(bench.device, ByteSize(1)).expect("a granule");
     let (size, double) = (granule.size(), ByteSize(granule.size().get() * 2));
-    let block = driver.create(bench.device, size, CreateOptions { exportable: true }).expect("a block");
+    let block = driver
+        .create(bench.device, size, CreateOptions { exportable: true, ..CreateOptions::default() })
+        .expect("a block");
     let range = driver.reserve(bench.device, size, granule).expect("a range");
     let access = [Access { device: bench.device, mode: RW }];
     driver.map(range, block).expect("mapped");

@@ -6,7 +6,7 @@ use super::options::ProfileOptions;
 use super::profile::Missing;
 use super::spread::median;
 use super::steps::start;
-use crate::executor::{Run, StepCost, in_step};
+use crate::executor::{Run, StepCost, in_step, time};
 use crate::failure::{Context, Failure};
 use crate::report::FIRST_COUNTED_STEP;
 use crate::service::Serving;
@@ -72,15 +72,15 @@ pub(super) fn measure(
     };
     let threshold = Threshold(COPIED_BYTES);
     let copied = |moving| (recording("copied", (COPIED, moving), (0, 0)), threshold);
-    let [rest, moved] = in_turn(&device, [copied(0), copied(COPIED)])?;
+    let [rest, moved] = in_turn(&device, [copied(0), copied(COPIED)], true)?;
     profile.changed_slot = figure((moved.outside - rest.outside) / COPIED as f64, 0.0);
     if !device.capabilities().has(Capabilities::VIRTUAL_MEMORY) {
         missing.extend(&NAMES[..2]);
         return Ok(());
     }
-    // Beside copies, which are slower after a remap.
+    // Beside copies, which are slower after a remap; one by one, since in a timed pass each waits for the step before.
     let mapped = |moving| (recording("mapped", (COPIED, COPIED), (MAPPED, moving)), threshold);
-    let [rest, moved] = in_turn(&device, [mapped(0), mapped(1)])?;
+    let [rest, moved] = in_turn(&device, [mapped(0), mapped(1)], false)?;
     let calls = [profile.unmap.at(2 * MIB), profile.map.at(2 * MIB), profile.set_access.at(2 * MIB)];
     let own: f64 = calls.iter().map(|time| time.0 as f64 / 1e6).sum();
     profile.remap = figure(moved.driver - rest.driver - own, 0.0);
@@ -88,8 +88,8 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// Both, step by step in turn.
-fn in_turn(device: &Arc<Device>, pair: [(Trace, Threshold); 2]) -> Result<[Step; 2], Failure> {
+/// Both, step by step in turn, and then each in a timed pass where that is what counts.
+fn in_turn(device: &Arc<Device>, pair: [(Trace, Threshold); 2], timed: bool) -> Result<[Step; 2], Failure> {
     let [(first, first_threshold), (second, second_threshold)] = &pair;
     let mut runs: [(&Trace, Box<dyn Run + '_>, Vec<StepCost>); 2] = [
         (first, start(device, first, &Serving::by_threshold(*first_threshold, &[]))?, Vec::new()),
@@ -100,9 +100,15 @@ fn in_turn(device: &Arc<Device>, pair: [(Trace, Threshold); 2]) -> Result<[Step;
             costs.push(run.run_step(step).map_err(|error| in_step(trace, step, error))?);
         }
     }
-    let steps = runs.each_ref().map(|(_, _, costs)| Step::of(costs));
+    let mut steps = runs.each_ref().map(|(_, _, costs)| Step::of(costs));
+    if timed {
+        for ((trace, run, _), step) in runs.iter_mut().zip(&mut steps) {
+            run.start_timing().during("timed pass")?;
+            *step = Step::of(&time(run.as_mut(), trace, 0..STEPS)?);
+        }
+    }
     for (trace, run, costs) in runs {
-        let tally = run.finish(costs).during("binding")?.tally;
+        let tally = run.finish(costs, Vec::new()).during("binding")?.tally;
         if let Some(first) = tally.first_mismatch {
             return Err(Failure::new(format!(
                 "{}: {} slots were wrong, the first in {first}",

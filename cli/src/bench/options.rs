@@ -56,9 +56,10 @@ pub(crate) struct Vmm {
 ///
 /// The pure strategies: all slots remapped; all copied together, as far as GVMM_SHADOW_BUDGET allows; all patched; XLA's
 /// automatic rule. Beside them XLA's rule with its copies slot by slot, and the planner, its copies launched and in the
-/// command buffer. Each step is run by all before the next, in one process, so that what drifts hits all alike. All data
-/// is checked. Counts are means and times medians over the steps from the seventh on; ratios are to the best pure
-/// strategy; predicted is what the profile says of the actions in force.
+/// command buffer. Each step is run by all before the next, in one process, and all data is checked; then the steps are
+/// run once more for their times, strategies in turn, with nobody looking at data, so that what drifts hits all alike. Counts
+/// are means and times medians over the steps from the seventh on; beside them are the times of the steps that were
+/// checked. Ratios are to the best pure strategy; predicted is what the profile says of the actions in force.
 ///
 /// Exits as `gvmm steps` does.
 #[derive(Args)]

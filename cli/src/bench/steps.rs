@@ -5,7 +5,7 @@ use super::options::StepsOptions;
 use super::spread::{Spread, round};
 use super::{loads, progress_bar, save, table};
 use crate::copies::Copies;
-use crate::executor::{Executor, Measured, Run, StepCost, in_step};
+use crate::executor::{Executor, Measured, Run, StepCost, in_step, time};
 use crate::failure::{Context, Failure};
 use crate::report::Report;
 use crate::service::{PlanChoice, Serving};
@@ -67,14 +67,27 @@ pub(super) struct Recording {
     pub(super) strategies: Vec<Outcome>,
 }
 
+/// One strategy's run of a recording.
+struct Running<'a> {
+    strategy: &'static Strategy,
+    device: Arc<Device>,
+    run: Box<dyn Run + 'a>,
+    /// Of the steps whose data was checked.
+    costs: Vec<StepCost>,
+    timed: Vec<StepCost>,
+}
+
 /// What one strategy did with a recording.
 #[derive(Serialize)]
 pub(super) struct Outcome {
     pub(super) strategy: &'static str,
-    /// Of begin and end, a step.
+    /// Of begin and end, a step of the timed pass.
     pub(super) host_us: Spread,
     /// What they add on the GPU; None on the host driver.
     pub(super) gpu_us: Option<Spread>,
+    /// The same where all data is written and checked, and the other strategies run, between two steps.
+    pub(super) host_us_cold: Spread,
+    pub(super) gpu_us_cold: Option<Spread>,
     /// Host and GPU together, and how often that of the best pure strategy.
     pub(super) cost_us: Spread,
     pub(super) ratio: f64,
@@ -161,19 +174,25 @@ fn in_turn(
             access: access.clone(),
         };
         let run = start(&device, trace, &serving)?;
-        running.push((strategy, device, run, Vec::new()));
+        running.push(Running { strategy, device, run, costs: Vec::new(), timed: Vec::new() });
     }
+    let count = running.len();
     for step in 0..trace.steps.len() {
-        let count = running.len();
         for turn in 0..count {
-            let (_, _, run, costs) = &mut running[(step + turn) % count];
+            let Running { run, costs, .. } = &mut running[(step + turn) % count];
             costs.push(run.run_step(step).map_err(|error| in_step(trace, step, error))?);
             progress();
         }
     }
-    let outcomes = running.into_iter();
-    let outcomes =
-        outcomes.map(|(strategy, device, run, costs)| outcome(strategy, trace, &device, run, costs));
+    running.iter_mut().try_for_each(|running| running.run.start_timing().during("timed pass"))?;
+    let (last, once) = (trace.steps.len(), trace.steps.len().div_ceil(options.rounds as usize));
+    for (round, from) in (FIRST.min(last - 1)..last).step_by(once).enumerate() {
+        for turn in 0..count {
+            let Running { run, timed, .. } = &mut running[(round + turn) % count];
+            timed.append(&mut time(run.as_mut(), trace, from..last.min(from + once))?);
+        }
+    }
+    let outcomes = running.into_iter().map(|running| outcome(trace, running));
     let outcomes = outcomes.collect::<Result<Vec<Outcome>, Failure>>()?;
     Ok(Recording {
         trace: trace.name.clone(),
@@ -206,20 +225,16 @@ fn moving(trace: &Trace) -> f64 {
     moved.sum::<usize>() as f64 / (trace.steps.len() - 1).max(1) as f64
 }
 
-fn outcome(
-    strategy: &Strategy,
-    trace: &Trace,
-    device: &Device,
-    run: Box<dyn Run + '_>,
-    costs: Vec<StepCost>,
-) -> Result<Outcome, Failure> {
-    let (host_us, gpu_us, cost_us) = spreads(&costs);
-    let measured = run.finish(costs).during("binding")?;
+fn outcome(trace: &Trace, running: Running<'_>) -> Result<Outcome, Failure> {
+    let Running { strategy, device, run, costs, timed } = running;
+    let (host_us, gpu_us, cost_us) = spreads(&timed);
+    let (host_us_cold, gpu_us_cold, _) = spreads(costs.get(FIRST..).unwrap_or(&costs));
+    let measured = run.finish(costs, timed).during("binding")?;
     // The same steps for all.
     let measured = Measured { first_counted: FIRST, ..measured };
     let report = Report::new(trace, device.driver().kind().name(), device.info(), &measured);
-    let (name, pure) = (strategy.name, strategy.pure);
-    Ok(Outcome { strategy: name, host_us, gpu_us, cost_us, ratio: 0.0, pure, report })
+    let (strategy, pure) = (strategy.name, strategy.pure);
+    Ok(Outcome { strategy, host_us, gpu_us, cost_us, host_us_cold, gpu_us_cold, ratio: 0.0, pure, report })
 }
 
 pub(super) fn start<'a>(
@@ -236,9 +251,8 @@ pub(super) fn start<'a>(
 /// The first step that counts, by which the planner has laid out its plan.
 const FIRST: usize = DEFAULT_WATCHED_STEPS as usize + 1;
 
-/// Host, GPU and both together, over the steps that count.
+/// Host, GPU and both together.
 fn spreads(costs: &[StepCost]) -> (Spread, Option<Spread>, Spread) {
-    let costs = costs.get(FIRST..).filter(|counted| !counted.is_empty()).unwrap_or(costs);
     let host = |cost: &StepCost| cost.time.as_secs_f64() * 1e6;
     let gpu = |cost: &StepCost| cost.gpu.map(|time| time.whole_us - time.graph_us);
     let both = |cost: &StepCost| host(cost) + gpu(cost).unwrap_or(0.0);

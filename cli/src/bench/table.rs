@@ -173,6 +173,8 @@ fn strategies(recording: &Recording, unit: &str) -> Table {
         "wrong".into(),
         format!("begin to end: host, {unit}"),
         format!("GPU, {unit}"),
+        format!("data checked between: host, {unit}"),
+        format!("GPU, {unit}"),
         format!("predicted: host + GPU, {unit}"),
         "both, of the best pure".into(),
     ]);
@@ -189,6 +191,8 @@ fn strategies(recording: &Recording, unit: &str) -> Table {
             report.mismatches.to_string(),
             outcome.host_us.text(),
             outcome.gpu_us.map_or_else(|| "–".into(), |us| us.text()),
+            outcome.host_us_cold.text(),
+            outcome.gpu_us_cold.map_or_else(|| "–".into(), |us| us.text()),
             predicted.map_or_else(|| "–".into(), |(host, gpu)| format!("{} + {}", short(host), short(gpu))),
             format!("{:.2}", outcome.ratio),
         ]);

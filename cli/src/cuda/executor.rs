@@ -15,7 +15,7 @@ use gvmm::rebind::{Commands, Outcome, StepReport};
 use gvmm::units::DevicePtr;
 use gvmm::vm::Device;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Runs all steps of `trace` on `device`, which is NVIDIA's; otherwise as on the host.
 pub(crate) fn run(
@@ -215,7 +215,95 @@ impl<'a> Executor<'a> {
     }
 }
 
+/// How many kernels may wait in the stream.
+const MOST_QUEUED: usize = 512;
+/// How many steps a training loop runs ahead here.
+const MOST_AHEAD: usize = 8;
+
+impl Executor<'_> {
+    /// One step of a timed burst, with how long the launch of its graph took.
+    fn time_step(&mut self, buffers: &StepBuffers) -> Result<(StepCost, Duration)> {
+        let started = Instant::now();
+        let begun = self.begin(buffers)?;
+        let patched = if begun.patched_commands > 0 { self.patch()?.len() as u64 } else { 0 };
+        let mut time = started.elapsed();
+        let launching = Instant::now();
+        if let Err(error) = self.launch() {
+            self.service.binding.abort()?;
+            return Err(error);
+        }
+        let launched = Instant::now();
+        let ended = self.service.binding.end()?;
+        time += launched.elapsed();
+        self.moving = begun.remapped_slots > 0;
+        Ok((StepCost { begun, ended, time, patched, gpu: None }, launched - launching))
+    }
+
+    /// Runs `work` that often between two events, on a stream that is busy until all is enqueued, and says how many µs
+    /// each took on the GPU.
+    fn time_on_gpu(&mut self, count: usize, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<f64> {
+        let stream = self.stream.id();
+        if !self.moving {
+            self.gpu.spin(stream)?;
+        }
+        self.gpu.start(stream)?;
+        work(self)?;
+        self.gpu.stop(stream)?;
+        self.stream.synchronize()?;
+        Ok(self.gpu.elapsed_us()? / count.max(1) as f64)
+    }
+}
+
 impl Run for Executor<'_> {
+    fn first_counted(&self) -> usize {
+        self.service.serving().first_counted()
+    }
+
+    /// All data is the same from here on, so that no kernel finds any that is wrong.
+    fn start_timing(&mut self) -> Result<()> {
+        let count = self.trace.slots.len();
+        self.gpu.prepare(&vec![Seed::of_input(0, 0).number(); 3 * count])?;
+        for step in 0..self.trace.steps.len() {
+            let buffers = self.pool.of_step(self.trace, step)?;
+            let fill = |i| Work { write: self.seed(Of::Input, i), ..self.work(i, buffers.address(i), 0) };
+            let work: Vec<Work> = (0..count).map(fill).collect();
+            self.gpu.launch(self.stream.id(), &work)?;
+            self.stream.synchronize()?;
+        }
+        self.service.start_timing()
+    }
+
+    fn burst(&self) -> usize {
+        let kernels = self.trace.slots.len() / self.per_command + 3;
+        (MOST_QUEUED / kernels).clamp(1, MOST_AHEAD)
+    }
+
+    fn run_burst(&mut self, steps: &[usize]) -> Result<Vec<StepCost>> {
+        let buffers = steps.iter().map(|&step| self.pool.of_step(self.trace, step));
+        let buffers = buffers.collect::<Result<Vec<StepBuffers>>>()?;
+        let mut timed = Vec::with_capacity(steps.len());
+        let whole_us = self.time_on_gpu(steps.len(), |run| {
+            buffers.iter().try_for_each(|buffers| run.time_step(buffers).map(|step| timed.push(step)))
+        })?;
+        let mut graph_host = Duration::ZERO;
+        let graph_us = self.time_on_gpu(steps.len(), |run| {
+            let recorded = run.bare.as_ref().or(run.commands.as_ref());
+            let started = Instant::now();
+            let launch = |_| recorded.map_or(Ok(()), |recorded| recorded.commands.launch(&run.stream));
+            let launched = steps.iter().try_for_each(launch);
+            graph_host = started.elapsed() / steps.len().max(1) as u32;
+            launched
+        })?;
+        let gpu = GpuTime { whole_us, graph_us, graph_host };
+        let with_gpu = |(step, launch): (StepCost, Duration)| {
+            // A graph with new parameters, or after a remap, takes longer to launch.
+            let slower = step.begun.remapped_slots > 0 || step.patched > 0;
+            let more = if slower { launch.saturating_sub(graph_host) } else { Duration::ZERO };
+            StepCost { time: step.time + more, gpu: Some(gpu), ..step }
+        };
+        Ok(timed.into_iter().map(with_gpu).collect())
+    }
+
     fn run_step(&mut self, step: usize) -> Result<StepCost> {
         let buffers = self.pool.of_step(self.trace, step)?;
         self.warm_up()?;
@@ -252,7 +340,8 @@ impl Run for Executor<'_> {
         Ok(StepCost { begun, ended, time, patched: patched.len() as u64, gpu: Some(gpu) })
     }
 
-    fn finish(self: Box<Self>, steps: Vec<StepCost>) -> Result<Measured> {
-        self.service.finish(steps, self.tally)
+    fn finish(mut self: Box<Self>, steps: Vec<StepCost>, timed: Vec<StepCost>) -> Result<Measured> {
+        let tally = std::mem::take(&mut self.tally);
+        self.service.finish(steps, timed, tally)
     }
 }

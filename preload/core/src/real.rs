@@ -60,7 +60,8 @@ pub fn symbol(handle: *mut c_void, name: &CStr) -> *mut c_void {
     }
 }
 
-/// The vendor's library, where the process has it; it is neither loaded nor kept by this.
+/// The vendor's library, where the process has it: it is not loaded by this, but stays from then on, as do the addresses that
+/// are kept.
 fn loaded(vendor: &Vendor) -> *mut c_void {
     let flags = libc::RTLD_NOLOAD | libc::RTLD_LAZY;
     for soname in vendor.sonames {

@@ -11,6 +11,7 @@ use crate::error::{Error, Kind, Operation, Result};
 use crate::units::Granularity;
 use std::collections::HashMap;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
@@ -35,6 +36,20 @@ pub(super) struct Context {
     /// A stream with nothing on it and an event, to ask whether the context still works.
     watch: u64,
     beat: u64,
+    /// The stream that was last found to be of this context, or 0.
+    stream: AtomicU64,
+}
+
+impl Context {
+    fn has_seen(&self, stream: Stream) -> bool {
+        stream.0 > LAST_SPECIAL_STREAM && self.stream.load(Ordering::Relaxed) == stream.0
+    }
+}
+
+/// `CUDA_ERROR_INVALID_CONTEXT` and `CUDA_ERROR_INVALID_HANDLE`: what a launch is refused by whose stream is another
+/// context's. Nothing was enqueued then.
+fn is_about_contexts(e: &Error) -> bool {
+    e.native.is_some_and(|native| matches!(native.code, 201 | 400))
 }
 
 /// A context is itself alone: its handle may come back for another.
@@ -144,6 +159,17 @@ impl Core {
 
     /// The same for a context that [`primary`](Self::primary) or [`context_of`](Self::context_of) has just given.
     pub(super) fn enter_alive(&self, context: u64, operation: Operation) -> Result<Entered<'_>> {
+        let mut entered = self.make_current(context, operation)?;
+        // What we do is never meant for a capture unless a capturing stream is named.
+        let mut mode = RELAXED;
+        if self.api.exchange_capture_mode(&mut mode) == SUCCESS {
+            entered.mode = mode;
+        }
+        Ok(entered)
+    }
+
+    /// The same for what captures of other streams do not forbid: launches, and changes of graphs.
+    fn make_current(&self, context: u64, operation: Operation) -> Result<Entered<'_>> {
         refuse_inside(operation)?;
         let mut current = 0;
         self.api.check(self.api.context_current(&mut current), operation)?;
@@ -151,12 +177,52 @@ impl Core {
         if pushed {
             self.api.check(self.api.context_push(context), operation)?;
         }
-        // What we do is never meant for a capture unless a capturing stream is named.
-        let mut mode = RELAXED;
-        if self.api.exchange_capture_mode(&mut mode) != SUCCESS {
-            mode = RELAXED;
+        Ok(Entered { api: &self.api, pushed, mode: RELAXED, this_thread: PhantomData })
+    }
+
+    /// Makes a context of ours current for changes of graphs, in as few calls as tell that it still is the one.
+    pub(super) fn enter_known(&self, context: &Context, operation: Operation) -> Result<Entered<'_>> {
+        self.check_same(context, operation)?;
+        self.make_current(context.handle, operation)
+    }
+
+    /// Runs `launch` in the context that `stream` belongs to, which must be one of `device`. A stream that was seen last
+    /// time is not asked for its context: should its number be another context's stream by now, the driver refuses the
+    /// launch, and it is asked after all.
+    pub(super) fn launching<T>(
+        &self,
+        stream: Stream,
+        device: Ordinal,
+        launch: impl Fn(&Context) -> Result<T>,
+    ) -> Result<T> {
+        let operation = Operation::Copy;
+        let primary = self.device(device, operation)?.primary.get();
+        if let Some(context) = primary.filter(|context| context.has_seen(stream)) {
+            let entered = self.enter_known(context, operation)?;
+            match launch(context) {
+                Err(e) if is_about_contexts(&e) => drop(entered),
+                result => return result,
+            }
         }
-        Ok(Entered { api: &self.api, pushed, mode, this_thread: PhantomData })
+        let context = self.context_on(stream, device, operation)?;
+        let _entered = self.make_current(context.handle, operation)?;
+        let result = launch(&context)?;
+        if stream.0 > LAST_SPECIAL_STREAM {
+            context.stream.store(stream.0, Ordering::Relaxed);
+        }
+        Ok(result)
+    }
+
+    /// An error where what we have in the context is gone: by its id, which is never given again, in one call where
+    /// there are ids.
+    fn check_same(&self, context: &Context, operation: Operation) -> Result<()> {
+        refuse_inside(operation)?;
+        if context.id == 0 {
+            return self.check_alive(self.device(context.device, operation)?, context, operation);
+        }
+        let mut id = 0;
+        self.api.check(self.api.context_id(context.handle, &mut id), operation)?;
+        if id == context.id { Ok(()) } else { Err(self.api.error(DESTROYED, operation)) }
     }
 
     /// Makes the device's primary context current.
@@ -286,7 +352,15 @@ impl Core {
             self.log_status("destroy a stream", self.api.stream_destroy(watch));
         })?;
         let kernels = Kernels::load(&self.api, device.care);
-        Ok(Arc::new(Context { handle, id, device: device.ordinal, kernels, watch, beat }))
+        Ok(Arc::new(Context {
+            handle,
+            id,
+            device: device.ordinal,
+            kernels,
+            watch,
+            beat,
+            stream: AtomicU64::new(0),
+        }))
     }
 }
 

@@ -139,12 +139,11 @@ impl Core {
         if slices.is_empty() {
             return Ok(0);
         }
-        let context = self.context_on(stream, device, Operation::Copy)?;
-        let _entered = self.enter_alive(context.handle, Operation::Copy)?;
-        self.enqueue(&context, stream, &slices)
+        self.launching(stream, device, |context| self.enqueue(context, stream, &slices))
     }
 
-    fn enqueue(&self, context: &Context, stream: Stream, slices: &[CopySlice]) -> Result<u32> {
+    /// The stream's context is current.
+    pub(super) fn enqueue(&self, context: &Context, stream: Stream, slices: &[CopySlice]) -> Result<u32> {
         let Some(kernels) = &context.kernels else { return self.one_by_one(stream, slices) };
         let mut launches = 0;
         for part in slices.chunks(kernels.most()) {

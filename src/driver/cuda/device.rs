@@ -60,7 +60,7 @@ impl Device {
             care,
             virtual_memory,
             sharing: has(Attribute::POSIX_FD),
-            rdma: has(Attribute::RDMA_WITH_VIRTUAL_MEMORY) && !care.has(Care::NO_RDMA),
+            rdma: has(Attribute::RDMA_WITH_VIRTUAL_MEMORY),
             stream_values: has(Attribute::STREAM_VALUES_64)
                 && api.has_stream_values()
                 && !care.has(Care::EVENT_TIMELINE),

@@ -8,6 +8,7 @@ use super::context::Core;
 use super::device::Device;
 use crate::driver::books::{Block, Books, Claim};
 use crate::driver::library::intern;
+use crate::driver::quirks::Care;
 use crate::driver::structs::{AccessDesc, Location};
 use crate::driver::{Access, AccessMode, CreateOptions, MemoryInfo, NativeBlock, Ordinal, unsupported};
 use crate::error::{Error, Kind, Operation, Result};
@@ -107,9 +108,10 @@ impl Core {
             self.api.create(handle, size.get(), &found.properties(options.exportable, rdma), 0)
         };
         let mut handle = 0;
-        let mut status = make(&mut handle, found.rdma);
+        let rdma = found.rdma && (options.stays || !found.care.has(Care::NO_RDMA));
+        let mut status = make(&mut handle, rdma);
         // Some systems (containers, passthrough) say that they can and then cannot.
-        if found.rdma && matches!(status, 1 | 800 | 801) {
+        if rdma && matches!(status, 1 | 800 | 801) {
             status = make(&mut handle, false);
         }
         let status = beyond(status, size, found);

@@ -5,7 +5,7 @@
 
 use super::api::KernelNode;
 use super::context::Core;
-use super::route::{Part, Route, Routes, fail, launch};
+use super::route::{Route, Routes, fail, launch};
 use crate::driver::tiles::THREADS;
 use crate::driver::{CopySlice, Graph, RecordId, RouteId, Stream};
 use crate::error::{Error, Kind, Operation, Result};
@@ -46,13 +46,14 @@ impl Routes {
     ) -> Result<()> {
         let record = self.find_record(record)?;
         record.route.check(slices)?;
-        let _entered = core.enter(record.route.context.handle, Operation::Copy)?;
-        record.route.parts(slices)?.zip(&record.nodes).try_for_each(|(part, node)| {
-            let Part { function, tiles, words } = part?;
-            let list = [words.as_ptr().cast()];
+        let _entered = core.enter_known(&record.route.context, Operation::Copy)?;
+        let mut nodes = record.nodes.iter();
+        record.route.each_part(slices, |part| {
+            let Some(node) = nodes.next() else { return Ok(()) };
+            let list = [part.words.as_ptr().cast()];
             let parameters = KernelNode {
-                function,
-                grid: [tiles, 1, 1],
+                function: part.function,
+                grid: [part.tiles, 1, 1],
                 block: [THREADS, 1, 1],
                 shared: 0,
                 parameters: list.as_ptr(),
@@ -72,14 +73,13 @@ fn capture(core: &Core, route: &Route, stream: Stream) -> Result<Vec<u64>> {
         return Err(fail(Kind::WrongState, "the stream is not being captured"));
     }
     let nothing = vec![CopySlice { dst: DevicePtr::NULL, src: DevicePtr::NULL, bytes: 0 }; route.bytes.len()];
-    route
-        .parts(&nothing)?
-        .map(|part| {
-            let part = part?;
-            launch(core, part.function, part.tiles, stream, &part.words)?;
-            last_node(core, stream)
-        })
-        .collect()
+    let mut nodes = Vec::new();
+    route.each_part(&nothing, |part| {
+        launch(core, &part, stream)?;
+        nodes.push(last_node(core, stream)?);
+        Ok(())
+    })?;
+    Ok(nodes)
 }
 
 /// The node that a capturing stream was given last.

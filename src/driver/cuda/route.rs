@@ -6,14 +6,14 @@ use super::copy::LONE;
 use super::pieces::{Piece, Pieces};
 use super::record::Record;
 use crate::driver::lines::refuse_captured;
-use crate::driver::tiles::{ROUTE_HEADER, THREADS, TILE, cut};
+use crate::driver::tiles::{ROUTE_HEADER, THREADS, TILE, checked, cut};
 use crate::driver::{CopySlice, Ordinal, RecordId, RouteId, RouteSlice, Stream, Way};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::ByteSize;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// What stays.
 #[derive(Debug)]
@@ -25,6 +25,10 @@ pub(super) struct Route {
     tiles: Piece,
     /// The number of each slice's first tile, and of all tiles.
     firsts: Vec<u32>,
+    /// The most bytes of a slice.
+    most: u64,
+    /// The parameters of a launch, so that none needs memory of its own.
+    words: Mutex<Vec<u64>>,
 }
 
 /// Routes and what was recorded of them, by number.
@@ -45,6 +49,10 @@ impl Route {
     pub(super) fn check(&self, slices: &[CopySlice]) -> Result<()> {
         if slices.len() != self.bytes.len() {
             return Err(fail(Kind::CountMismatch, "one slice is needed for each of the route's"));
+        }
+        let highest = self.far(slices).fold(0, u64::max);
+        if highest <= u64::MAX - self.most {
+            return Ok(());
         }
         for (i, (slice, bytes)) in slices.iter().zip(&self.bytes).enumerate() {
             let (far, size) = (RouteSlice::far(self.way, slice), ByteSize(*bytes));
@@ -103,8 +111,10 @@ impl Routes {
             self.pieces.give_back(tiles);
             return Err(e);
         }
-        let bytes = slices.iter().map(|slice| slice.bytes).collect();
-        let route = Route { context: Arc::clone(context), way, bytes, tiles, firsts: cut.firsts };
+        let bytes: Vec<u64> = slices.iter().map(|slice| slice.bytes).collect();
+        let most = bytes.iter().copied().max().unwrap_or(0);
+        let (context, firsts, words) = (Arc::clone(context), cut.firsts, Mutex::default());
+        let route = Route { context, way, bytes, tiles, firsts, most, words };
         let id = self.number();
         self.routes.write().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::new(route));
         Ok(RouteId(id))
@@ -134,14 +144,14 @@ impl Routes {
     ) -> Result<u32> {
         let route = self.find(id)?;
         route.check(slices)?;
-        let context = core.context_on(stream, device, Operation::Copy)?;
-        let _entered = core.enter_alive(context.handle, Operation::Copy)?;
-        // In a graph these copies would outlive the route.
-        refuse_captured(core, stream, Operation::Copy)?;
-        if context.handle != route.context.handle || route.is_lone() {
-            return core.copy(device, stream, slices);
-        }
-        launch_all(core, &route, stream, slices)
+        core.launching(stream, device, |context| {
+            // In a graph these copies would outlive the route.
+            refuse_captured(core, stream, Operation::Copy)?;
+            if context.handle != route.context.handle || route.is_lone() {
+                return core.enqueue(context, stream, &checked(slices)?);
+            }
+            launch_all(core, &route, stream, slices)
+        })
     }
 
     /// Gives back what is left.
@@ -164,50 +174,63 @@ impl Routes {
 }
 
 /// What one launch, or one node, takes: the kernel, its grid, and its only parameter.
-pub(super) struct Part {
+pub(super) struct Part<'a> {
     pub(super) function: u64,
     pub(super) tiles: u32,
-    pub(super) words: Vec<u64>,
+    pub(super) words: &'a [u64],
+    /// False where all far ends are 0.
+    copies: bool,
 }
 
 impl Route {
-    /// The parts that `slices` go in, each as many as a kernel holds.
-    pub(super) fn parts<'a>(
-        &'a self,
-        slices: &'a [CopySlice],
-    ) -> Result<impl Iterator<Item = Result<Part>> + use<'a>> {
+    /// Gives `take` the parts that `slices` go in, each as many as a kernel holds.
+    pub(super) fn each_part(
+        &self,
+        slices: &[CopySlice],
+        mut take: impl FnMut(Part<'_>) -> Result<()>,
+    ) -> Result<()> {
         let missing = || fail(Kind::Internal, "no kernel holds that many slices");
         let kernels = self.context.kernels.as_ref().ok_or_else(missing)?;
         let most = kernels.most_of_route();
-        Ok(slices.chunks(most).enumerate().map(move |(at, part)| {
+        // Held across driver calls: it is only tried, so nobody waits for it.
+        let (mut kept, mut own) = (self.words.try_lock().ok(), Vec::new());
+        let words = kept.as_deref_mut().unwrap_or(&mut own);
+        for (at, part) in slices.chunks(most).enumerate() {
             let (capacity, function) = kernels.of_route(part.len()).ok_or_else(missing)?;
             let (head, tiles) = self.head(at * most, part.len());
-            let mut words = Vec::with_capacity(ROUTE_HEADER + capacity);
-            words.extend(head);
-            words.extend(self.far(part));
             words.resize(ROUTE_HEADER + capacity, 0);
-            Ok(Part { function, tiles, words })
-        }))
+            let (first, rest) = words.split_at_mut(ROUTE_HEADER);
+            first.copy_from_slice(&head);
+            let mut all = 0;
+            for (word, far) in rest.iter_mut().zip(self.far(part)) {
+                *word = far;
+                all |= far;
+            }
+            rest[part.len()..].fill(0);
+            take(Part { function, tiles, words, copies: all != 0 })?;
+        }
+        Ok(())
     }
 }
 
 fn launch_all(core: &Core, route: &Route, stream: Stream, slices: &[CopySlice]) -> Result<u32> {
     let mut launches = 0;
-    for part in route.parts(slices)? {
-        let part = part?;
-        if part.words[ROUTE_HEADER..].iter().any(|far| *far != 0) {
-            launch(core, part.function, part.tiles, stream, &part.words)?;
+    route.each_part(slices, |part| {
+        if part.copies {
+            launch(core, &part, stream)?;
             launches += 1;
         }
-    }
+        Ok(())
+    })?;
     Ok(launches)
 }
 
-/// Launches one of the kernels for routes with its only parameter.
-pub(super) fn launch(core: &Core, function: u64, tiles: u32, stream: Stream, words: &[u64]) -> Result<()> {
+/// Launches one of the kernels for routes.
+pub(super) fn launch(core: &Core, part: &Part<'_>, stream: Stream) -> Result<()> {
     // The driver copies the parameters before it returns, also into a graph.
-    let parameters: [*const c_void; 1] = [words.as_ptr().cast()];
+    let parameters: [*const c_void; 1] = [part.words.as_ptr().cast()];
     let (list, none) = (parameters.as_ptr(), std::ptr::null());
-    let status = core.api.launch_kernel(function, tiles, 1, 1, THREADS, 1, 1, 0, stream.0, list, none);
+    let status =
+        core.api.launch_kernel(part.function, part.tiles, 1, 1, THREADS, 1, 1, 0, stream.0, list, none);
     core.api.check(status, Operation::Copy)
 }

@@ -7,7 +7,7 @@ use crate::error::Kind;
 use std::os::fd::{AsFd, OwnedFd};
 
 const SHARING: Capabilities = Capabilities::VIRTUAL_MEMORY.with(Capabilities::SHARING);
-const EXPORTABLE: CreateOptions = CreateOptions { exportable: true };
+const EXPORTABLE: CreateOptions = CreateOptions { exportable: true, stays: false };
 
 pub(super) const CHECKS: &[Check] = &[
     Check::new("an imported block is the exported one", same_bytes).needs(SHARING),

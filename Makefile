@@ -19,7 +19,7 @@ RECORDING := $(TARGET)/$(TRACE).csv
 DENY_VERSION := 0.20.2
 TOOLS := $(abspath $(TARGET))/tools
 
-.PHONY: all preload demo examples pool_pair recording library wheel test lint oracle deny miri bless bench clean
+.PHONY: all preload demo examples pool_pair recording library wheel test lint oracle deny miri fuzz bless bench clean
 
 all: library
 

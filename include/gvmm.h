@@ -2402,9 +2402,9 @@ typedef struct gvmm_pool_bytes {
 } gvmm_pool_bytes;
 
 /**
- * What a pool has. With several streams, peaks of what they hold together, reserved and addresses apart, may be up
- * to 1 MiB and a 64th of each stream's share too low; those of `small` and `large` are the highest of one stream, or
- * what is now.
+ * What a pool has. With several streams, peaks of what they hold together, reserved and addresses apart, may be too low
+ * by up to 1 MiB (64 MiB for a stream that allocates and frees large blocks by turns) and a 64th of each stream's share;
+ * those of `small` and `large` are the highest of one stream, or what is now.
  */
 typedef struct gvmm_pool_stats {
     /** `sizeof(gvmm_pool_stats)`. */

@@ -18,6 +18,7 @@ mod books;
 mod codes;
 pub mod cuda;
 mod delegate;
+pub mod h200;
 pub mod hip;
 pub mod host;
 pub mod level_zero;
@@ -218,6 +219,11 @@ pub struct MemoryInfo {
 pub trait Driver: Send + Sync + Debug {
     /// Whose it is.
     fn kind(&self) -> DriverKind;
+
+    /// Its version in the vendor's words, such as `CUDA 13.0`; none where it has none.
+    fn version_in_words(&self) -> Option<String> {
+        None
+    }
 
     /// How many devices there are.
     fn device_count(&self) -> u32;

@@ -145,7 +145,7 @@ fn summary(kind: DriverKind, config: &Config) -> Result<Summary> {
 }
 
 fn cuda_summary(driver: &CudaDriver, config: &Config) -> Result<Summary> {
-    let version = format!("CUDA {}.{}", driver.version() / 1000, driver.version() % 1000 / 10);
+    let version = driver.version_in_words().unwrap_or_default();
     let devices = each_device(driver, |device| {
         let arch = driver.architecture(device)?;
         let subject = Subject { kind: DriverKind::CUDA, version: driver.version(), arch };
@@ -156,8 +156,7 @@ fn cuda_summary(driver: &CudaDriver, config: &Config) -> Result<Summary> {
 }
 
 fn hip_summary(driver: &HipDriver, config: &Config) -> Result<Summary> {
-    let (number, forced) = (driver.version(), forced(config));
-    let version = format!("HIP {}.{}.{}", number / 10_000_000, number / 100_000 % 100, number % 100_000);
+    let (version, forced) = (driver.version_in_words().unwrap_or_default(), forced(config));
     let devices = each_device(driver, |device| {
         let arch = driver.architecture(device)?;
         let quirks = driver.quirks(device)?.iter().map(|quirk| because(quirk, &forced, &version, arch));

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import types
 import unittest
+import unittest.mock
 import zipfile
 from pathlib import Path
 
@@ -242,9 +243,20 @@ class Compiler(unittest.TestCase):
         self.assertIn("no-such-option-of-gvmm", said)
 
     def test_a_library_with_a_cpp_library_of_its_own_is_refused(self):
-        built, said = self.build("-static-libstdc++")
+        with unittest.mock.patch.object(_compile, "_cpp_library", return_value=[]):
+            built, said = self.build("-static-libstdc++")
         self.assertIsNone(built)
         self.assertIn("statically", said)
+
+    def test_the_cpp_library_of_the_process_is_linked_whatever_the_compiler_would_link(self):
+        try:
+            for name in ("libgcc_s.so.1", "libstdc++.so.6"):
+                ctypes.CDLL(name)
+        except OSError:
+            self.skipTest("there is no C++ library")
+        built, said = self.build("-static-libstdc++", "-static-libgcc")
+        self.assertTrue(built, said)
+        ctypes.CDLL(built)
 
 
 class Xpu(unittest.TestCase):

@@ -259,6 +259,67 @@ class Compiler(unittest.TestCase):
         ctypes.CDLL(built)
 
 
+class Xpu(unittest.TestCase):
+    """`gvmm.xpu` beside a stand-in for PyTorch, each time in a process of its own."""
+
+    TORCH = """
+import sys, types, os
+made = []
+class Allocator:
+    def __init__(self, *names): self.names = names
+    def allocator(self): return self
+memory = types.SimpleNamespace(XPUPluggableAllocator=Allocator, change_current_allocator=made.append)
+torch = types.ModuleType("torch")
+torch.__file__, torch.__version__ = "/nowhere/lib/python3/site-packages/torch/__init__.py", "2.11.0+xpu"
+torch._C = types.SimpleNamespace(_xpu_emptyCache=None, _xpu_memoryStats=None, _xpu_memorySnapshot=None)
+torch.xpu = types.SimpleNamespace(memory=memory, MemPool=lambda *a, **o: (a, o), is_initialized=lambda: False, device_count=lambda: 2)
+sys.modules["torch"] = torch
+import gvmm.xpu
+gvmm.xpu.sycl_headers = lambda: None
+"""
+
+    def run_code(self, code):
+        env = {key: value for key, value in os.environ.items() if key not in ("GVMM_XPU_STREAMS", "GVMM_POOL_LIMIT")}
+        env["PYTHONPATH"] = str(HERE.parent)
+        done = subprocess.run([sys.executable, "-c", self.TORCH + code], capture_output=True, text=True, env=env)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.split("\n")[:-1]
+
+    def test_a_pool_of_pytorchs_has_our_functions_for_any_stream(self):
+        code = """
+(allocator,), options = gvmm.xpu.mem_pool(limit=1 << 30, use_on_oom=False)
+print(*allocator.names[1:], options, os.environ["GVMM_XPU_STREAMS"], os.environ["GVMM_POOL_LIMIT"])
+print(gvmm.xpu.mem_pool()[0][0] is allocator, allocator.names[0] == gvmm.path(), gvmm.xpu.is_enabled())
+for late in (lambda: gvmm.xpu.mem_pool(limit=1 << 20), lambda: gvmm.xpu.enable()):
+    try: late()
+    except RuntimeError as error: print(error)
+"""
+        said = self.run_code(code)
+        self.assertEqual(said[0], f"gvmm_xpu_alloc gvmm_xpu_free {{'use_on_oom': False}} any {1 << 30}")
+        self.assertEqual(said[1], "True True False")
+        self.assertIn("too late for GVMM_POOL_LIMIT", said[2])
+        self.assertIn("pip install intel-sycl-rt", said[3])
+
+    def test_without_the_shim_it_refuses_or_one_stream_allocates(self):
+        code = """
+try: gvmm.xpu.enable()
+except RuntimeError as error: print(error, made)
+gvmm.xpu.enable(allow_unchecked_out_of_memory=True)
+gvmm.xpu.enable()
+print(made[0].names[1:], len(made), os.environ["GVMM_XPU_STREAMS"], gvmm.xpu.is_enabled())
+torch._C._xpu_emptyCache()
+print(torch._C._xpu_memoryStats(0)["reserved_bytes"]["all"]["current"], torch._C._xpu_memorySnapshot(None)["segments"])
+try: gvmm.xpu.mem_pool()
+except RuntimeError as error: print(error)
+"""
+        said = self.run_code(code)
+        self.assertIn("gvmm.xpu.mem_pool() needs no compiler", said[0])
+        self.assertTrue(said[0].endswith("[]"), said[0])
+        self.assertEqual(said[1], "('gvmm_xpu_alloc', 'gvmm_xpu_free') 1 one True")
+        self.assertEqual(said[2], "0 []")
+        self.assertIn("no MemPool beside that", said[3])
+
+
 class Wheel(unittest.TestCase):
     def test_the_wheel_holds_the_package_and_the_library(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -269,7 +330,7 @@ class Wheel(unittest.TestCase):
                 names = set(archive.namelist())
                 self.assertIsNone(archive.testzip())
                 archive.extractall(folder)
-            self.assertLessEqual({"gvmm/__init__.py", "gvmm/torch.py", "gvmm/_shim.cc", "gvmm/libgvmm.so.0"}, names)
+            self.assertLessEqual({"gvmm/__init__.py", "gvmm/torch.py", "gvmm/xpu.py", "gvmm/_shim.cc", "gvmm/_xpu_shim.cc", "gvmm/libgvmm.so.0"}, names)
             env = {key: value for key, value in env.items() if key != "GVMM_LIBRARY"}
             code = "import gvmm; print(gvmm.path()); gvmm.lib()"
             done = subprocess.run(

@@ -42,7 +42,9 @@ use std::fmt::Debug;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 pub(crate) use open::note_absence;
-pub use open::{DeviceSummary, ORDER, QuirkInForce, Summary, attach, of_framework, open, survey};
+pub use open::{
+    DeviceSummary, ORDER, QuirkInForce, Summary, attach, attach_for_libraries, of_framework, open, survey,
+};
 pub use route::{RecordId, RouteId, RouteSlice, Way};
 pub use streams::{HostFunction, Streams};
 

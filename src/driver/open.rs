@@ -101,6 +101,22 @@ pub fn attach(
     Ok((driver, ordinal))
 }
 
+/// Opens Level Zero for a framework that hands our memory to its libraries: as [`attach`] does, without virtual memory
+/// where they would refuse it.
+///
+/// # Errors
+///
+/// As [`attach`].
+pub fn attach_for_libraries(
+    context: u64,
+    device: u64,
+    config: &Config,
+) -> Result<(Arc<dyn Driver>, Ordinal)> {
+    let path = config.libraries.level_zero.as_deref();
+    let driver = LevelZeroDriver::attach(path, context, device)?.for_libraries();
+    Ok((Arc::new(driver), Ordinal(0)))
+}
+
 /// The driver of a framework that lives in this process, CUDA's or HIP's: HIP's where its library is loaded.
 pub fn of_framework() -> DriverKind {
     if library::is_loaded("libamdhip64.so") { DriverKind::HIP } else { DriverKind::CUDA }

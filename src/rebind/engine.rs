@@ -66,8 +66,8 @@ pub(super) struct Tally {
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     /// Slots to be looked at in this step.
-    pub(super) suspects: Vec<Suspect>,
-    /// Those of the suspects that are copied, by their places in that list.
+    pub(super) suspects: Vec<u32>,
+    /// Those of them that are copied.
     pub(super) copied: Vec<u32>,
     /// Those of them that are patched, and are somewhere else now.
     pub(super) patched: Vec<u32>,
@@ -76,20 +76,6 @@ pub(super) struct Scratch {
     /// The slots of those windows, and the blocks that they must hold.
     pub(super) moved: Vec<(u32, BlockId)>,
     pub(super) ids: Ids,
-}
-
-impl Scratch {
-    /// The suspects that are copied.
-    pub(super) fn copied(&self) -> impl Iterator<Item = &Suspect> {
-        self.copied.iter().map(|at| &self.suspects[*at as usize])
-    }
-}
-
-/// A slot to be looked at, and its buffer in this step: the caller's array is read once.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Suspect {
-    pub(super) slot: u32,
-    pub(super) buffer: Buffer,
 }
 
 impl Engine {

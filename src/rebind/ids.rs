@@ -1,7 +1,6 @@
 //! Finds slots that share an allocation.
 
 use super::buffers::Buffer;
-use super::engine::Suspect;
 use super::slot::Slot;
 use super::table::{Table, hash};
 use crate::error::{Error, Kind, Operation, Result};
@@ -17,10 +16,8 @@ pub(super) struct Ids {
     kept: bool,
 }
 
-/// True where two buffers are of one allocation.
-#[inline]
-pub(super) fn is_one(a: &Buffer, b: &Buffer) -> bool {
-    (a.id ^ b.id) | u64::from(a.has_block ^ b.has_block) == 0
+fn is_one(a: &Buffer, b: &Buffer) -> bool {
+    (a.id, a.has_block) == (b.id, b.has_block)
 }
 
 impl Ids {
@@ -36,10 +33,10 @@ impl Ids {
         (self.whole, self.kept) = (false, false);
         let mut whole = true;
         for (i, slot) in slots.iter().enumerate() {
-            let own = buffer(i);
-            let Some(first) = self.add(i as u32, &own, &buffer) else { continue };
+            let Some(first) = self.add(i as u32, &buffer) else { continue };
+            let buffer = buffer(i);
             if slot.direction.writes() || slots[first as usize].direction.writes() {
-                return Err(ALIASED.at(own.address, own.bytes).entry(i as u64));
+                return Err(ALIASED.at(buffer.address, buffer.bytes).entry(i as u64));
             }
             whole = false;
             twin(i);
@@ -53,7 +50,7 @@ impl Ids {
         &mut self,
         slots: &[Slot],
         served: &[Buffer],
-        changed: &[Suspect],
+        changed: &[u32],
         buffer: impl Fn(usize) -> Buffer,
         twin: impl FnMut(usize),
     ) -> Result<()> {
@@ -70,29 +67,21 @@ impl Ids {
     }
 
     /// Puts new allocations in the place of those served; false where one is shared.
-    fn exchange(
-        &mut self,
-        served: &[Buffer],
-        changed: &[Suspect],
-        buffer: &impl Fn(usize) -> Buffer,
-    ) -> bool {
-        let others = || {
-            let pairs = changed.iter().map(|suspect| (suspect, &served[suspect.slot as usize]));
-            pairs.filter(|(suspect, served)| !is_one(&suspect.buffer, served))
-        };
-        for (suspect, served) in others().filter(|(_, served)| served.id != 0) {
-            self.table.remove(hash(served.id), suspect.slot);
+    fn exchange(&mut self, served: &[Buffer], changed: &[u32], buffer: &impl Fn(usize) -> Buffer) -> bool {
+        let others = || changed.iter().filter(|i| !is_one(&served[**i as usize], &buffer(**i as usize)));
+        for &i in others().filter(|i| served[**i as usize].id != 0) {
+            self.table.remove(hash(served[i as usize].id), i);
         }
-        others().all(|(suspect, _)| self.add(suspect.slot, &suspect.buffer, buffer).is_none())
+        others().all(|i| self.add(*i, buffer).is_none())
     }
 
     /// Adds a slot's allocation, or gives the slot that has it already.
-    #[inline]
-    fn add(&mut self, slot: u32, own: &Buffer, buffer: &impl Fn(usize) -> Buffer) -> Option<u32> {
+    fn add(&mut self, slot: u32, buffer: &impl Fn(usize) -> Buffer) -> Option<u32> {
+        let own = buffer(slot as usize);
         if own.id == 0 {
             return None;
         }
-        self.table.find_or_add(hash(own.id), slot, |other| is_one(&buffer(other as usize), own))
+        self.table.find_or_add(hash(own.id), slot, |other| is_one(&buffer(other as usize), &own))
     }
 }
 
@@ -161,8 +150,7 @@ mod tests {
                 for (&i, &(id, has_block)) in &changes {
                     buffers[i] = Buffer { id: (id % range) << 33, has_block, ..buffers[i] };
                 }
-                let suspect = |&i: &usize| Suspect { slot: i as u32, buffer: buffers[i] };
-                let changed: Vec<Suspect> = changes.keys().map(suspect).collect();
+                let changed: Vec<u32> = changes.keys().map(|i| *i as u32).collect();
                 let mut found = Vec::new();
                 let seen = ids.check_changed(&slots, &served, &changed, |i| buffers[i], |i| found.push(i));
                 let seen = seen.map(|()| found).map_err(|e| e.entry.expect("a slot"));

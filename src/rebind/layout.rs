@@ -116,7 +116,6 @@ impl Layout {
     }
 
     /// Says where a slot's buffer is: that is its address, or where its shadow is copied from and to.
-    #[inline]
     pub(super) fn point(&mut self, i: usize, buffer: &Buffer) {
         let place = &mut self.places[i];
         if place.action == Action::BAKE || place.action == Action::PATCH {
@@ -131,13 +130,18 @@ impl Layout {
         }
     }
 
-    /// Points the copies of slots at these `buffers`, and checks that this step's copies can be made in any order.
+    /// Points the copies of `slots` at their buffers, and checks that this step's copies can be made in any order.
     ///
     /// # Errors
     /// With the slot to blame: `Overlap`, `OutOfRange`; then some may point elsewhere already.
-    pub(super) fn point_copies(&mut self, buffers: impl Iterator<Item = (usize, Buffer)>) -> Result<()> {
+    pub(super) fn point_copies(
+        &mut self,
+        slots: impl Iterator<Item = usize>,
+        buffer: impl Fn(usize) -> Buffer,
+    ) -> Result<()> {
         self.overlap.start();
-        for (i, buffer) in buffers {
+        for i in slots {
+            let buffer = buffer(i);
             self.point(i, &buffer);
             let place = &self.places[i];
             let written = place.copy_out.get().is_some();

@@ -31,7 +31,7 @@ impl Engine {
         let (device, access) = (Arc::clone(&self.device), &self.options.access);
         let mut layout = Layout::build(&device, &self.slots, &plan, &offer.windows, access)?;
         layout.permanent = self.permanent.clone();
-        layout.point_copies((0..self.slots.len()).map(|i| (i, buffers.get(i))))?;
+        layout.point_copies(0..self.slots.len(), |i| buffers.get(i))?;
         layout.accept_copies();
         let filled = fill(&device, &mut layout, &offer)?;
         let remapped_slots = if filled { layout.count(Action::MAP) } else { 0 };

@@ -1,8 +1,7 @@
 //! Looks at a step's buffers: what changed, and can the layout in force serve them?
 
 use super::buffers::{Buffer, Buffers};
-use super::engine::{Engine, Scratch, Suspect, refused};
-use super::ids::is_one;
+use super::engine::{Engine, Scratch, refused};
 use super::layout::Layout;
 use super::relayout::check_address;
 use super::slot::{Action, Slot};
@@ -45,8 +44,8 @@ impl Engine {
                 continue;
             }
             review.changed += u64::from(!same);
-            review.new_ids |= !is_one(&buffer, served);
-            suspects.push(Suspect { slot: i as u32, buffer });
+            review.new_ids |= buffer.id != served.id || buffer.has_block != served.has_block;
+            suspects.push(i as u32);
         }
         review
     }
@@ -60,8 +59,8 @@ impl Engine {
         self.scratch.patched.clear();
         let Self { device, slots, layout, scratch, unsure, .. } = self;
         let mut fits = layout.is_some();
-        for (at, &Suspect { slot: suspect, buffer }) in scratch.suspects.iter().enumerate() {
-            let i = suspect as usize;
+        for &suspect in &scratch.suspects {
+            let (i, buffer) = (suspect as usize, buffers.get(suspect as usize));
             let Some(layout) = layout.as_ref().filter(|_| fits) else {
                 check_buffer(device, slots[i].bytes, buffers, i, &buffer)?;
                 continue;
@@ -84,7 +83,7 @@ impl Engine {
                 Action::COPY => {
                     check_buffer(device, place.bytes, buffers, i, &buffer)?;
                     needs_address(&buffer, i)?;
-                    scratch.copied.push(at as u32);
+                    scratch.copied.push(suspect);
                 }
                 Action::PATCH => {
                     check_buffer(device, place.bytes, buffers, i, &buffer)?;

@@ -105,7 +105,7 @@ impl Engine {
 
     /// Makes the layout in force serve the buffers.
     fn start(&mut self, stream: Stream, buffers: &impl Buffers, review: Review) -> Result<StepReport> {
-        let begun = self.point().and_then(|()| self.carry_out(stream));
+        let begun = self.point(buffers).and_then(|()| self.carry_out(stream));
         if begun.is_err() {
             self.point_back();
         }
@@ -115,16 +115,15 @@ impl Engine {
     }
 
     /// Points the copies of suspects at their buffers, and looks at what they would write. What is baked stays where it is.
-    fn point(&mut self) -> Result<()> {
-        let copied = self.scratch.copied().map(|suspect| (suspect.slot as usize, suspect.buffer));
-        self.layout.as_mut().map_or(Ok(()), |layout| layout.point_copies(copied))
+    fn point(&mut self, buffers: &impl Buffers) -> Result<()> {
+        let copied = self.scratch.copied.iter().map(|i| *i as usize);
+        self.layout.as_mut().map_or(Ok(()), |layout| layout.point_copies(copied, |i| buffers.get(i)))
     }
 
     /// Points them at the buffers that are served.
     fn point_back(&mut self) {
         let Some(layout) = &mut self.layout else { return };
-        let copied = self.scratch.copied().map(|suspect| suspect.slot as usize);
-        copied.for_each(|i| layout.point(i, &self.served[i]));
+        self.scratch.copied.iter().map(|i| *i as usize).for_each(|i| layout.point(i, &self.served[i]));
     }
 
     /// Waits, remaps, copies in. Copying comes last, since it alone cannot be taken back.
@@ -197,8 +196,8 @@ impl Engine {
         for (i, block) in self.scratch.moved.drain(..) {
             layout.held[i as usize] = Some(block);
         }
-        for suspect in &self.scratch.suspects {
-            self.served[suspect.slot as usize] = suspect.buffer;
+        for &i in &self.scratch.suspects {
+            self.served[i as usize] = buffers.get(i as usize);
         }
         layout.accept_copies();
         if review.new_ids {

@@ -100,17 +100,27 @@ class Figures(unittest.TestCase):
         self.assertEqual(rise("allocated_bytes", "all"), 1024 + 8 * MIB)
         self.assertEqual(rise("allocated_bytes", "small_pool"), 1024)
         self.assertEqual(rise("requested_bytes", "all"), 1000 + 8 * MIB)
-        self.assertEqual((rise("allocated", "large_pool"), rise("active", "small_pool")), (2, 1))
+        self.assertEqual((rise("allocation", "large_pool"), rise("active", "small_pool")), (2, 1))
         self.assertGreaterEqual(now["reserved_bytes"]["all"]["current"], now["allocated_bytes"]["all"]["current"])
         self.assertGreaterEqual(now["segment"]["all"]["current"], 2)
         self.assertGreaterEqual(now["gvmm"]["create_calls"], 2)
         for address, size in zip(held, (1000, 3 * MIB, 5 * MIB)):
             self.pool.free(address, size)
         end = _picture.memory_stats(self.pool.stats(), _picture.totals(base))
-        self.assertEqual(end["allocated"]["all"]["freed"], 3)
+        self.assertEqual(end["allocation"]["all"]["freed"], 3)
         self.assertEqual(end["allocated_bytes"]["all"]["peak"] >= 1024 + 8 * MIB, True)
         _lib.call("gvmm_pool_reset_peaks", self.pool.pool)
         self.assertEqual(self.pool.stats().all.allocated_bytes.peak, self.pool.stats().all.allocated_bytes.current)
+
+    def test_the_figures_have_the_names_that_pytorchs_summary_reads(self):
+        figures = _picture.memory_stats(self.pool.stats())
+        split = "allocated_bytes active_bytes requested_bytes reserved_bytes inactive_split_bytes allocation active segment inactive_split"
+        for name in split.split():
+            for part in ("all", "large_pool", "small_pool"):
+                self.assertEqual(set(figures[name][part]), {"current", "peak", "allocated", "freed"}, name)
+        for name in ("oversize_allocations", "oversize_segments"):
+            self.assertEqual(set(figures[name]), {"current", "peak", "allocated", "freed"}, name)
+        self.assertLessEqual({"num_ooms", "num_alloc_retries"}, set(figures))
 
     def test_a_failure_says_who_holds_what_and_a_fraction_is_checked(self):
         held = self.pool.alloc(150 * MIB)

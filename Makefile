@@ -19,7 +19,7 @@ RECORDING := $(TARGET)/$(TRACE).csv
 DENY_VERSION := 0.20.2
 TOOLS := $(abspath $(TARGET))/tools
 
-.PHONY: all preload demo examples pool_pair recording library wheel test lint oracle deny miri bless bench clean
+.PHONY: all preload demo examples pool_pair recording library wheel test lint oracle deny miri fuzz bless bench clean
 
 all: library
 
@@ -95,6 +95,20 @@ deny:
 	    { echo "skipped: dependencies and licences: cargo-deny cannot be installed here"; \
 	      test -z "$(GVMM_NO_SKIP)"; exit $$?; }; \
 	$(CARGO) deny check --show-stats licenses bans sources
+
+# What is read of strangers' bytes (variables, profiles, plans), under libFuzzer; built once from the registry where it is
+# not installed.
+FUZZ_VERSION := 0.13.2
+FUZZ_SECONDS ?= 60
+fuzz:
+	@export PATH="$(TOOLS)/bin:$$PATH"; \
+	{ $(CARGO) +nightly fuzz --version >/dev/null 2>&1 || \
+	    $(CARGO) install cargo-fuzz --version $(FUZZ_VERSION) --locked --quiet --root $(TOOLS); } && \
+	$(CARGO) +nightly --version >/dev/null 2>&1 || \
+	    { echo "skipped: fuzzing: no nightly toolchain or no cargo-fuzz here"; test -z "$(GVMM_NO_SKIP)"; exit $$?; }; \
+	for target in config plan profile; do \
+	    $(CARGO) +nightly fuzz run --target-dir $(abspath $(TARGET))/fuzz $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
+	done
 
 # Writes the header, the export list and the layouts anew, on purpose.
 bless:

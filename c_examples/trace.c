@@ -220,7 +220,8 @@ static void join_in_and_out(struct trace *trace, bool *dropped) {
             if (trace->slots[out].is_in ||
                 strcmp(trace->slots[in].name, trace->slots[out].name) != 0)
                 continue;
-            dropped[out] = trace->slots[in].is_out = share_each_step(trace, in, out);
+            bool same_size = trace->slots[in].size_bytes == trace->slots[out].size_bytes;
+            dropped[out] = trace->slots[in].is_out = same_size && share_each_step(trace, in, out);
         }
     }
 }

@@ -529,7 +529,9 @@ int main(int argc, char **argv) {
     gvmm_device_info info = check(device.query());
     if (host) machine = std::make_unique<HostMachine>(device);
     Program program(device, kernels, host);
-    std::printf("%s: %zu kernels, 494 buffers, %zu of them move in each step; %zu steps\n\n", info.name, kernels, kMoving, steps);
+    std::printf("%s: %zu kernels, 494 buffers, %zu of them move in each step; %zu steps\n", info.name, kernels, kMoving, steps);
+    if (info.simulated_costs[0] != '\0') std::printf("Times are simulated: %s.\n", info.simulated_costs);
+    std::printf("\n");
     std::printf("| way | recorded | nodes patched | slots remapped | slots copied | copy launches | wrong buffers | host us | GPU us "
                 "| us a step in a row |\n|---|---|---|---|---|---|---|---|---|---|\n");
     std::size_t wrong = 0;

@@ -9,7 +9,7 @@ static void the_device(gvmm_device *device) {
     CHECK(info.total_bytes == 3ull << 30);
     CHECK(!(info.capabilities & (GVMM_CAPABILITY_JOINT_COPIES | GVMM_CAPABILITY_SHARING)));
     CHECK(info.capabilities & GVMM_CAPABILITY_ALIASING);
-    CHECK(strcmp(info.simulated_costs, "h200") == 0 && info.bandwidth_bytes_per_s == 4200000000000ull);
+    CHECK(strcmp(info.simulated_costs, "h200") == 0 && info.bandwidth_bytes_per_s > 4000000000000ull);
     EXPECT(GVMM_ERROR_OUT_OF_DEVICE_MEMORY, gvmm_block_create(device, 4ull << 30, 0, &block));
     EXPECT(GVMM_ERROR_UNSUPPORTED, gvmm_block_create(device, GRANULE, GVMM_BLOCK_EXPORTABLE, &block));
 }

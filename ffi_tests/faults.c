@@ -88,9 +88,33 @@ out:
     return status;
 }
 
+/* The entry that a driver call failed for is named, wherever it stands in the array. */
+static void blamed(uint32_t call, uint64_t nth, uint64_t entry) {
+    gvmm_reservation *r = reserve(device, 8 * GRANULE, &(uint64_t){0});
+    gvmm_block *blocks[3];
+    for (int i = 0; i < 3; i++) blocks[i] = make_block(device, GRANULE);
+    gvmm_remap_entry there = {r, 4 * GRANULE, blocks[0]};
+    OK(gvmm_remap(device, &there, 1, sizeof there, NULL, 0, NULL));
+    /* By offset they are the second, the third and the first; no two are neighbours. */
+    gvmm_remap_entry entries[3] = {{r, 2 * GRANULE, blocks[1]}, {r, 4 * GRANULE, blocks[2]}, {r, 0, blocks[0]}};
+    OK(gvmm_device_fail_calls(device, call, nth, 1, GVMM_ERROR_DRIVER_ERROR));
+    EXPECT(GVMM_ERROR_DRIVER_ERROR, gvmm_remap(device, entries, 3, sizeof entries[0], NULL, 0, NULL));
+    CHECK(last_detail().entry == entry && last_detail().status == GVMM_ERROR_DRIVER_ERROR);
+    OK(gvmm_device_fail_calls(device, GVMM_CALL_ANY, 0, 0, 0));
+    for (int i = 0; i < 3; i++) entries[i].block = NULL;
+    OK(gvmm_remap(device, entries, 3, sizeof entries[0], NULL, 0, NULL));
+    for (int i = 0; i < 3; i++) OK(gvmm_block_destroy(blocks[i]));
+    OK(gvmm_reservation_destroy(r));
+}
+
 int main(void) {
     setenv("GVMM_HOST_MEMORY", "64M", 1);
     device = open_host();
+    blamed(GVMM_CALL_UNMAP, 1, 1);
+    for (uint64_t nth = 1; nth <= 3; nth++) {
+        blamed(GVMM_CALL_MAP, nth, (nth + 1) % 3);
+        blamed(GVMM_CALL_SET_ACCESS, nth, (nth + 1) % 3);
+    }
     EXPECT(GVMM_STATUS_SUCCESS, scenario());
     uint64_t free_before = 0, free_after = 0, total = 0;
     OK(gvmm_device_memory(device, &free_before, &total));

@@ -414,6 +414,15 @@ static void torch(void) {
     HOOK(gvmm_torch_free, stream, GVMM_ERROR_NO_DEVICE, p, 8, 0, NULL);
 }
 
+static void xpu(void) {
+    HOOK(gvmm_xpu_alloc, queue, GVMM_ERROR_DRIVER_NOT_FOUND, 8, 0, NULL); /* no SYCL library here */
+    HOOK(gvmm_xpu_free, address, GVMM_ERROR_NO_DEVICE, NULL, 8, 0, NULL);
+    HOOK(gvmm_xpu_free, queue, GVMM_ERROR_NO_DEVICE, &d, 8, 0, NULL);
+    HOOK(gvmm_xpu_record_stream, address, GVMM_ERROR_NO_DEVICE, NULL, s);
+    HOOK(gvmm_xpu_record_stream, queue, GVMM_ERROR_INVALID_ARGUMENT, &d, NULL);
+    NUL(gvmm_xpu_pool, out_pool, 0, NULL);
+}
+
 int main(void) {
     setenv("GVMM_HOST_MEMORY", "256M", 1); /* valgrind has few addresses to give */
     setup();
@@ -428,6 +437,7 @@ int main(void) {
     copies();
     bindings();
     torch();
+    xpu();
     segments();
     pools();
     teardown();

@@ -1,6 +1,7 @@
 /* Reaches every status of the header once. STATUSES is a list that the test makes from the header, so that a status
    which is added and not reached here fails. */
 #include "common.h"
+#include <errno.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -117,6 +118,13 @@ static void memory_group(gvmm_device *device) {
     status = gvmm_block_create(device, GRANULE, GVMM_BLOCK_EXPORTABLE, &block);
     CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
     REACH(GVMM_ERROR_OUT_OF_FILE_DESCRIPTORS, status);
+    /* The driver's own code is there as a number, and in the message. */
+    CHECK(last_detail().has_native == 1 && last_detail().native_code == EMFILE);
+    char message[512], code[32];
+    size_t needed = 0;
+    snprintf(code, sizeof code, "(%d)", EMFILE);
+    OK(gvmm_last_error_message(message, sizeof message, &needed));
+    CHECK(strstr(message, code) != NULL);
 }
 
 static void fault(gvmm_device *device) {

@@ -75,7 +75,7 @@ static void bad_slots(gvmm_device *device) {
     } cases[] = {
         {{.size_bytes = 0}, GVMM_ERROR_INVALID_SIZE},
         {{.size_bytes = 1, .direction = 3}, GVMM_ERROR_INVALID_ARGUMENT},
-        {{.size_bytes = 1, .flags = 4}, GVMM_ERROR_INVALID_ARGUMENT},
+        {{.size_bytes = 1, .flags = 8}, GVMM_ERROR_INVALID_ARGUMENT},
         {{.size_bytes = 1, .memory_space = 2}, GVMM_ERROR_INVALID_ARGUMENT},
         {{.size_bytes = 1, .reserved = 1}, GVMM_ERROR_UNKNOWN_VERSION},
         {{.size_bytes = 1, .alignment_bytes = 3}, GVMM_ERROR_MISALIGNED},

@@ -2402,9 +2402,9 @@ typedef struct gvmm_pool_bytes {
 } gvmm_pool_bytes;
 
 /**
- * What a pool has. With several streams, peaks of what they hold together, reserved and addresses apart, may be up
- * to 1 MiB and a 64th of each stream's share too low; those of `small` and `large` are the highest of one stream, or
- * what is now.
+ * What a pool has. With several streams, peaks of what they hold together, reserved and addresses apart, may be too low
+ * by up to 1 MiB (64 MiB for a stream that allocates and frees large blocks by turns) and a 64th of each stream's share;
+ * those of `small` and `large` are the highest of one stream, or what is now.
  */
 typedef struct gvmm_pool_stats {
     /** `sizeof(gvmm_pool_stats)`. */
@@ -2778,6 +2778,62 @@ void gvmm_torch_release_pool(int device, gvmm_torch_pool_id id);
 gvmm_status gvmm_torch_pool(int device,
                             gvmm_pool **out_pool);
 
+/* ---- PyTorch's pluggable allocator for Intel GPUs (`torch.xpu`): functions of the exact types that it calls. ---- */
+
+/**
+ * PyTorch's allocation on an Intel GPU: memory of the queue's device, in its context, for work on it. The device's pool is
+ * made at the first call for it. Where the driver does not know the type of mapped memory, so that libraries would refuse it,
+ * the pool is of plain allocations.
+ *
+ * State: after success the block lives until `gvmm_xpu_free`. The context is kept from the first call on.
+ * Parameters: `size_bytes`; `device`, PyTorch's number; `queue`, a `sycl::queue *` of Level Zero, in order, which lives as long
+ * as blocks of it are in use. Unless GVMM_XPU_STREAMS is `any`, all calls for a device are for one.
+ * Returns: the block, or NULL for 0 bytes, and NULL where it failed: then `gvmm_last_error_message` says why, and for lack
+ * of memory how much was asked, free, lent, and held by whom.
+ * Threads: thread-safe. Nobody else may enqueue on the same queue meanwhile.
+ */
+void *gvmm_xpu_alloc(size_t size_bytes,
+                     int device,
+                     void *queue);
+
+/**
+ * PyTorch's free on an Intel GPU. An address at which no block in use starts is logged, the first as a warning, and left
+ * alone; so is a block whose queue is a second one where one is declared, and everything in a child made by fork.
+ *
+ * State: after it the block is used again for its queue at once, for others once that queue and those of
+ * `gvmm_xpu_record_stream` have passed what is enqueued on them now.
+ * Parameters: `address`, or NULL; `size_bytes`, which is not looked at; `device`, PyTorch's number; `queue`, the last that
+ * uses the block, or NULL for the one that it was allocated for.
+ * Returns: nothing.
+ * Threads: thread-safe.
+ */
+void gvmm_xpu_free(void *address,
+                   size_t size_bytes,
+                   int device,
+                   void *queue);
+
+/**
+ * Says that a queue uses a block, too (PyTorch's `record_stream`). An address in no block is logged and left alone.
+ *
+ * State: once the block is freed, it is used again only after this queue has passed what is enqueued on it then.
+ * Parameters: `address`, in a block in use; `queue`, a `sycl::queue *` of the same device, which lives as long.
+ * Returns: nothing.
+ * Threads: thread-safe.
+ */
+void gvmm_xpu_record_stream(void *address,
+                            void *queue);
+
+/**
+ * A handle on the pool that PyTorch's allocations of an Intel GPU come from: for statistics, limits and snapshots.
+ *
+ * State: after success the handle lives until `gvmm_pool_destroy`, which gives up the handle only.
+ * Parameters: `device`, PyTorch's number; `out_pool`, the handle.
+ * Statuses: NO_DEVICE, WRONG_STATE (nothing was allocated there yet, so that there is no pool).
+ * Threads: thread-safe.
+ */
+gvmm_status gvmm_xpu_pool(int device,
+                          gvmm_pool **out_pool);
+
 /* ---- Options of the process. ---- */
 
 /** A switch of `gvmm_options`: as its variable says. */
@@ -2838,6 +2894,8 @@ typedef struct gvmm_options {
     const char *pool_peers;
     /** How many events a pool keeps for snapshots, for each stream (`GVMM_POOL_HISTORY`). */
     uint64_t pool_history;
+    /** Whether PyTorch allocates for `one` stream of an Intel GPU or `any` (`GVMM_XPU_STREAMS`). */
+    const char *xpu_streams;
 } gvmm_options;
 
 /**

@@ -8,7 +8,7 @@ mod variables;
 pub use variables::{Variable, variables};
 
 use crate::error::{Error, Kind, Operation, Result};
-use read::{Reader, bytes, driver, filter, history, number, path, peers, plan, quirks};
+use read::{Reader, bytes, driver, filter, history, number, path, peers, plan, quirks, streams};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -64,6 +64,8 @@ pub struct PoolConfig {
     pub peers: u64,
     /// How many events a pool keeps for snapshots, for each stream (`GVMM_POOL_HISTORY`).
     pub history: u32,
+    /// PyTorch may allocate for any number of streams of an Intel GPU (`GVMM_XPU_STREAMS=any`), not for one of each.
+    pub xpu_any_stream: bool,
 }
 
 /// How the host driver shall behave; plain data.
@@ -186,6 +188,7 @@ impl Config {
                 limit: reader.get(POOL_LIMIT, "a number of bytes such as 70G", bytes),
                 peers: reader.get(POOL_PEERS, "none, all or devices such as 0,1", peers).unwrap_or_default(),
                 history: reader.get(POOL_HISTORY, "a number of events", history).unwrap_or_default(),
+                xpu_any_stream: reader.get(XPU_STREAMS, "one or any", streams).unwrap_or_default(),
             },
             plan_auto: reader.get(PLAN, "threshold or auto", plan).unwrap_or_default(),
             profile: lookup(PROFILE).and_then(path),

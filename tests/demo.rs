@@ -149,6 +149,21 @@ fn a_broken_recording_is_refused_with_file_and_line() {
     }
 }
 
+#[test]
+fn a_result_larger_than_the_argument_of_its_name_is_a_slot_of_its_own() {
+    make(&["examples"]);
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("larger.csv");
+    let run = |recording: &str| {
+        std::fs::write(&file, recording).expect("a folder of ours");
+        run(command(&library_folder().join("step_loop").to_string_lossy()).arg(&file))
+    };
+    let donated = run("0,a,in,100,1\n0,a,out,100,1\n");
+    assert!(text(&donated.stdout).contains("1 steps, 1 slots, 1 buffers"), "{}", text(&donated.stdout));
+    let larger = run("0,a,in,100,1\n0,a,out,200,1\n");
+    let stderr = text(&larger.stderr);
+    assert!(larger.status.code() == Some(1) && stderr.contains("GVMM_ERROR_ALIASED"), "{stderr}");
+}
+
 /// The commands in an example's first comment, changed only in where they build.
 fn commands(example: &str) -> String {
     let source = std::fs::read_to_string(root().join(example)).expect("an example");

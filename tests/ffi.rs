@@ -64,6 +64,7 @@ programs! {
     pool_capture "pool_capture.c",
     cplusplus "cplusplus.cc",
     torch_hooks "torch_hooks.cc",
+    xpu_hooks "xpu_hooks.cc",
     tables "tables.c",
     options "options.c",
     timelines "timelines.c",
@@ -71,8 +72,15 @@ programs! {
 }
 
 /// Programs that need more than being run; `golden`, `cpp` and the proofs run them.
-const OTHERS: &[&str] =
-    &["hpp.cc", "xla_page.cc", "statuses.c", "proof_address.c", "proof_undefined.c", "proof_valgrind.c"];
+const OTHERS: &[&str] = &[
+    "hpp.cc",
+    "xla_page.cc",
+    "xpu_sycl.cc",
+    "statuses.c",
+    "proof_address.c",
+    "proof_undefined.c",
+    "proof_valgrind.c",
+];
 
 #[test]
 fn every_program_is_listed() {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// The files of `src/capi`, each a section of the header, in order: a type comes before its uses.
-const FILES: [&str; 32] = [
+const FILES: [&str; 33] = [
     "version",
     "status",
     "types",
@@ -35,6 +35,7 @@ const FILES: [&str; 32] = [
     "pool_snapshot",
     "testing",
     "shims/torch",
+    "shims/xpu",
     "options",
     "api",
 ];

@@ -2,6 +2,7 @@
 
 mod rebind_support;
 
+use gvmm::config::HostConfig;
 use gvmm::driver::testing::Call;
 use gvmm::error::Kind;
 use gvmm::rebind::{Binding, Buffer, Outcome, Slot, Threshold, set_shadow_budget, shadow_budget};
@@ -44,6 +45,35 @@ fn bindings_share_one_budget_and_the_same_calls_give_the_same_plans() {
     assert_eq!(blocks, home.len() as i64 + 1, "small shadows share a chunk");
     drop((second, third, fourth));
     assert_eq!(world.trace.live().blocks, home.len() as i64, "and it goes with the last of them");
+}
+
+/// Without a bandwidth it asks for what has 64 KiB, with one for what is worth it: both ask for more than there is.
+#[test]
+fn the_automatic_threshold_never_asks_for_more_than_the_budget() {
+    for (costs, whole) in [(None, 100_500), (Some("h200".to_string()), 200_500)] {
+        let world = World::with(HostConfig { costs, memory: 1 << 40, ..HostConfig::default() });
+        let homes: Vec<Home> = (0..4).map(|_| world.home(MIB2)).collect();
+        let given = Given::of(&[&homes[0], &homes[1], &homes[2], &homes[3]]);
+        let slots = [500, 50_000, 50_000, 100_000].map(|bytes| Slot::new(ByteSize(bytes))).to_vec();
+        let asked = |limit: u64| {
+            set_shadow_budget(&world.device, ByteSize(limit));
+            let bindings = [(); 2].map(|()| world.binding(slots.clone(), Threshold::AUTO));
+            let asks = bindings.each_ref().map(|binding| {
+                binding.begin(world.stream, &given, 0).expect("begin");
+                binding.info().expect("info").shadow_bytes.get()
+            });
+            assert_eq!(shadow_budget(&world.device).booked, ByteSize(asks[0] + asks[1]));
+            asks
+        };
+        assert_eq!(asked(1 << 30), [whole; 2], "there is room for all that it wants");
+        for limit in [0, 499, 500, 999, 1000, 100_499, 100_500, 100_999, 101_000, 200_499, 200_500, 300_000] {
+            let asks = asked(limit);
+            assert!(asks[0] + asks[1] <= limit, "{asks:?} of {limit}");
+            let admitted = |left: u64| [0, 500, 100_500, whole].into_iter().filter(|sum| *sum <= left).max();
+            assert_eq!(Some(asks[0]), admitted(limit), "all of one size or none, of {limit}");
+            assert_eq!(Some(asks[1]), admitted(limit - asks[0]), "what is left of {limit}");
+        }
+    }
 }
 
 #[test]

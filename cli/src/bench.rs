@@ -1,7 +1,6 @@
 //! `gvmm bench`: what driver calls, copies and steps cost on this machine.
 
 mod anchor;
-mod at_rest;
 mod calls;
 mod cell;
 mod copies;
@@ -9,9 +8,10 @@ mod figures;
 mod fit;
 mod grant;
 mod header;
+mod in_steps;
+mod kinds;
 mod least_squares;
 mod loads;
-mod on_gpu;
 mod options;
 mod peers;
 mod profile;

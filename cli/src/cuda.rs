@@ -5,9 +5,7 @@ mod api;
 mod clock;
 mod executor;
 mod gpu;
-mod patch;
 
 pub(crate) use clock::{BatchList, Clock};
 pub(crate) use executor::{Executor, run};
 pub(crate) use gpu::{Gpu, NONE, Work, can_patch};
-pub(crate) use patch::{Bench as GraphBench, Both};

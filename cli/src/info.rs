@@ -1,5 +1,6 @@
 //! `gvmm info`: which drivers and devices there are, and why others are not.
 
+use crate::report::costs;
 use crate::setup::CAPABILITIES;
 use comfy_table::{ContentArrangement, Table, presets};
 use gvmm::config;
@@ -157,7 +158,7 @@ fn report((kind, asked): (DriverKind, Result<Summary>)) -> DriverReport {
 
 fn device((ordinal, summary): (u32, DeviceSummary)) -> DeviceReport {
     let DeviceSummary { info, memory, architecture, quirks, self_tests, notes } = summary;
-    let known = |n: u64| (n != 0).then_some(n);
+    let (known, costs) = (|n: u64| (n != 0).then_some(n), costs(&info));
     DeviceReport {
         ordinal,
         name: info.name,
@@ -170,7 +171,7 @@ fn device((ordinal, summary): (u32, DeviceSummary)) -> DeviceReport {
         total_bytes: known(info.total.get()),
         free_bytes: memory.free.map(ByteSize::get),
         bandwidth_bytes_per_s: known(info.bandwidth),
-        costs: info.simulated_costs.map_or("none".into(), |name| format!("simulated: {name}")),
+        costs,
         architecture,
         quirks: quirks.into_iter().map(quirk).collect(),
         self_tests: self_tests.into_iter().map(|(name, verdict)| SelfTestReport { name, verdict }).collect(),

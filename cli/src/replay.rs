@@ -13,6 +13,7 @@ mod ticks;
 pub(crate) use options::Replay;
 
 use crate::failure::{Context, Failure};
+use crate::report::costs;
 use crate::setup::{CostChoice, open_driver};
 use crate::{MISMATCH, print, progress_bar};
 use gvmm::config;
@@ -113,12 +114,9 @@ fn replay(options: &Replay, recording: &Recording, world: &World, peak: u64) -> 
         }
     }
     bar.finish_and_clear();
-    let [first, .., last] = &repetitions[..] else {
-        let only = repetitions.pop().ok_or_else(|| Failure::new("nothing was replayed"))?;
-        let report = Report { last: only.clone(), first: only };
-        return Ok(Found { report, first_oom, canary_errors, curve });
-    };
-    let report = Report { last: last.clone(), first: first.clone() };
+    let last = repetitions.pop().ok_or_else(|| Failure::new("nothing was replayed"))?;
+    let first = repetitions.pop().unwrap_or_else(|| last.clone());
+    let report = Report { last, first, costs: costs(world.device.info()) };
     Ok(Found { report, first_oom, canary_errors, curve })
 }
 

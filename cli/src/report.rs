@@ -152,10 +152,7 @@ impl Report {
             host_us_median_cold: host(counted),
             gpu_us_median_cold: GpuReport::of(counted, counted).map(|(_, added)| added),
             gpu: gpu.map(|(gpu, _)| gpu),
-            costs: match &device.simulated_costs {
-                Some(name) => format!("simulated: {name}"),
-                None => "none".into(),
-            },
+            costs: costs(device),
             explained: None,
         }
     }
@@ -243,6 +240,11 @@ impl Report {
         }
         rows
     }
+}
+
+/// What times are made of: "none" (they are real), or "simulated: NAME".
+pub(crate) fn costs(device: &DeviceInfo) -> String {
+    device.simulated_costs.as_ref().map_or_else(|| "none".into(), |name| format!("simulated: {name}"))
 }
 
 /// The slots for people.

@@ -121,7 +121,9 @@ pub(crate) fn profile(path: &str, device: &Device) -> Result<Profile, Failure> {
     let read = small::read(path).and_then(|text| {
         let profile = Profile::parse(&text)?;
         let (driver, name) = (device.driver().kind(), device.info().name.as_str());
-        profile.check(&Subject { device: name, driver, driver_version: None }).map(|()| profile)
+        let version = device.driver().version_in_words();
+        let subject = Subject { device: name, driver, driver_version: version.as_deref() };
+        profile.check(&subject).map(|()| profile)
     });
     read.map_err(|fault| Failure::new(format!("{path}: {fault}")))
 }

@@ -112,7 +112,9 @@ fn the_keys_of_the_report_are_these() {
     let all = "address_space_bytes canary_errors device_syncs driver_calls driver_ms lent_chunks ns_per_op oom ops \
                peak_requested_bytes peak_reserved_bytes reserved_over_requested";
     assert_eq!(keys(&report["first"]), all);
-    assert_eq!(keys(&report), all.replace("driver_ms", "driver_ms first"));
+    let top = all.replace("canary_errors", "canary_errors costs").replace("driver_ms", "driver_ms first");
+    assert_eq!(keys(&report), top);
+    assert_eq!(report["costs"], "none");
     assert_eq!(keys(&report["driver_calls"]), "create map release set_access unmap");
     assert_eq!(keys(&report["ns_per_op"]), "max mean p50 p99 p999");
     assert_eq!(report["first"]["driver_calls"], report["driver_calls"], "one repetition is both");
@@ -181,6 +183,17 @@ fn exact_counts_of_a_small_program() {
     assert_eq!(count(&report, "ops"), 4);
     assert_eq!(count(&report, "peak_requested_bytes"), (8 << 20) + 100);
     assert_eq!(count(&report, "peak_reserved_bytes"), 10 << 20);
+}
+
+#[test]
+fn simulated_times_are_called_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = write(folder.path(), "small.csv", b"a,1,100,0\nf,1\n");
+    for (options, said) in [(&["--json"][..], "\"costs\": \"simulated: h200\""), (&[], "simulated: h200")] {
+        let output = run(gvmm(&["replay", &file]).args(options).env("GVMM_HOST_COSTS", "h200"));
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && text.contains(said), "{text}{}", stderr(&output));
+    }
 }
 
 #[test]

@@ -161,14 +161,14 @@ fn a_profile_decides_and_another_devices_is_refused() {
     profile.origin.device = "host 0".into();
     profile.origin.driver = "host".into();
     // Patches cost nothing.
-    (profile.patch, profile.patch_command) = Default::default();
+    (profile.patch, profile.patch_slot, profile.patch_command) = Default::default();
     let mine = write(folder.path(), "mine", profile.to_text().as_bytes());
     let report = steps("llama_donate", &["--plan", "auto", "--profile", &mine]);
     assert_eq!(actions(&report), [394, 0, 0, 196]);
     assert_eq!((per_step(&report, "patches"), moves(&report)), (196.0, [0.0; 3]));
     profile.origin.device = "another".into();
     let another = write(folder.path(), "another", profile.to_text().as_bytes());
-    let wrong = write(folder.path(), "wrong", b"format = 1\n");
+    let wrong = write(folder.path(), "wrong", b"format = 2\n");
     for (file, message) in [
         (another.as_str(), "it was measured with device `another`"),
         (wrong.as_str(), "the key `device` is missing"),

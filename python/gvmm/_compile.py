@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import shutil
 import subprocess
@@ -38,6 +39,14 @@ def cuda_headers(torch) -> Path | None:
     return next((place for place in places if all((place / name).exists() for name in needed)), None)
 
 
+def _cpp_library() -> list[str]:
+    """Links the C++ library and the unwinder of this process: an exception is caught only where one serves both sides, and a compiler
+    may have another, or link its own statically. Empty where there is none yet."""
+    mapped = {line.split(maxsplit=5)[-1].strip() for line in Path("/proc/self/maps").read_text().splitlines()}
+    found = [next((path for path in sorted(mapped) if name in path), None) for name in ("/libstdc++.so.6", "/libgcc_s.so.1")]
+    return ["-nodefaultlibs", *found, "-lm", "-lc", "-lgcc"] if all(found) else []
+
+
 def _try(command: list[str], made: str) -> str | None:
     """Runs a compiler; what it says where it fails."""
     try:
@@ -46,7 +55,6 @@ def _try(command: list[str], made: str) -> str | None:
         return str(error)
     if done.returncode != 0:
         return done.stderr.strip()[-2000:]
-    # An exception is caught only where one C++ library serves both sides.
     shared = any(name in Path(made).read_bytes() for name in (b"libstdc++.so", b"libc++.so"))
     return None if shared else "it links the C++ library statically: name another compiler by CXX"
 
@@ -65,10 +73,11 @@ def _build(torch, source: Path, options: list[str], libraries: list[str]) -> tup
     handle, part = tempfile.mkstemp(suffix=".so", dir=target.parent)
     os.close(handle)
     said = ""
-    for name, standard in ((name, standard) for name in found for standard in ("-std=c++20", "-std=c++17")):
+    runtimes = [runtime for runtime in [_cpp_library()] if runtime] + [[]]
+    for name, standard, runtime in itertools.product(found, ("-std=c++20", "-std=c++17"), runtimes):
         failed = _try([
             name, standard, "-O2", "-shared", "-fPIC", f"-D_GLIBCXX_USE_CXX11_ABI={abi}", *options, "-I", str(root / "include"),
-            str(source), "-L", str(root / "lib"), *libraries, f"-Wl,-rpath,{root / 'lib'}", "-o", part,
+            str(source), "-L", str(root / "lib"), *libraries, f"-Wl,-rpath,{root / 'lib'}", *runtime, "-o", part,
         ], part)  # fmt: skip
         if failed is None:
             os.replace(part, target)

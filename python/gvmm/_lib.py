@@ -84,6 +84,7 @@ _STATUS_CALLS = {
     "gvmm_device_open": [POINTER(DeviceDesc), POINTER(c_void_p)],
     "gvmm_stream_create": [c_void_p, POINTER(c_void_p)],
     "gvmm_torch_pool": [c_int, POINTER(c_void_p)],
+    "gvmm_xpu_pool": [c_int, POINTER(c_void_p)],
     "gvmm_pool_query": [c_void_p, POINTER(PoolStats)],
     "gvmm_pool_reset_peaks": [c_void_p],
     "gvmm_pool_trim": [c_void_p, POINTER(c_uint64)],

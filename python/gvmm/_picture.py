@@ -9,7 +9,7 @@ from ._lib import COUNTS, Bytes, Figure, PoolStats
 Stats = dict[str, Any]
 
 _FIGURES = {
-    "allocated": "blocks",
+    "allocation": "blocks",
     "active": "active_blocks",
     "segment": "chunks",
     "allocated_bytes": "allocated_bytes",

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import types
 import unittest
+import unittest.mock
 import zipfile
 from pathlib import Path
 
@@ -99,17 +100,27 @@ class Figures(unittest.TestCase):
         self.assertEqual(rise("allocated_bytes", "all"), 1024 + 8 * MIB)
         self.assertEqual(rise("allocated_bytes", "small_pool"), 1024)
         self.assertEqual(rise("requested_bytes", "all"), 1000 + 8 * MIB)
-        self.assertEqual((rise("allocated", "large_pool"), rise("active", "small_pool")), (2, 1))
+        self.assertEqual((rise("allocation", "large_pool"), rise("active", "small_pool")), (2, 1))
         self.assertGreaterEqual(now["reserved_bytes"]["all"]["current"], now["allocated_bytes"]["all"]["current"])
         self.assertGreaterEqual(now["segment"]["all"]["current"], 2)
         self.assertGreaterEqual(now["gvmm"]["create_calls"], 2)
         for address, size in zip(held, (1000, 3 * MIB, 5 * MIB)):
             self.pool.free(address, size)
         end = _picture.memory_stats(self.pool.stats(), _picture.totals(base))
-        self.assertEqual(end["allocated"]["all"]["freed"], 3)
+        self.assertEqual(end["allocation"]["all"]["freed"], 3)
         self.assertEqual(end["allocated_bytes"]["all"]["peak"] >= 1024 + 8 * MIB, True)
         _lib.call("gvmm_pool_reset_peaks", self.pool.pool)
         self.assertEqual(self.pool.stats().all.allocated_bytes.peak, self.pool.stats().all.allocated_bytes.current)
+
+    def test_the_figures_have_the_names_that_pytorchs_summary_reads(self):
+        figures = _picture.memory_stats(self.pool.stats())
+        split = "allocated_bytes active_bytes requested_bytes reserved_bytes inactive_split_bytes allocation active segment inactive_split"
+        for name in split.split():
+            for part in ("all", "large_pool", "small_pool"):
+                self.assertEqual(set(figures[name][part]), {"current", "peak", "allocated", "freed"}, name)
+        for name in ("oversize_allocations", "oversize_segments"):
+            self.assertEqual(set(figures[name]), {"current", "peak", "allocated", "freed"}, name)
+        self.assertLessEqual({"num_ooms", "num_alloc_retries"}, set(figures))
 
     def test_a_failure_says_who_holds_what_and_a_fraction_is_checked(self):
         held = self.pool.alloc(150 * MIB)
@@ -242,9 +253,81 @@ class Compiler(unittest.TestCase):
         self.assertIn("no-such-option-of-gvmm", said)
 
     def test_a_library_with_a_cpp_library_of_its_own_is_refused(self):
-        built, said = self.build("-static-libstdc++")
+        with unittest.mock.patch.object(_compile, "_cpp_library", return_value=[]):
+            built, said = self.build("-static-libstdc++")
         self.assertIsNone(built)
         self.assertIn("statically", said)
+
+    def test_the_cpp_library_of_the_process_is_linked_whatever_the_compiler_would_link(self):
+        try:
+            for name in ("libgcc_s.so.1", "libstdc++.so.6"):
+                ctypes.CDLL(name)
+        except OSError:
+            self.skipTest("there is no C++ library")
+        built, said = self.build("-static-libstdc++", "-static-libgcc")
+        self.assertTrue(built, said)
+        ctypes.CDLL(built)
+
+
+class Xpu(unittest.TestCase):
+    """`gvmm.xpu` beside a stand-in for PyTorch, each time in a process of its own."""
+
+    TORCH = """
+import sys, types, os
+made = []
+class Allocator:
+    def __init__(self, *names): self.names = names
+    def allocator(self): return self
+memory = types.SimpleNamespace(XPUPluggableAllocator=Allocator, change_current_allocator=made.append)
+torch = types.ModuleType("torch")
+torch.__file__, torch.__version__ = "/nowhere/lib/python3/site-packages/torch/__init__.py", "2.11.0+xpu"
+torch._C = types.SimpleNamespace(_xpu_emptyCache=None, _xpu_memoryStats=None, _xpu_memorySnapshot=None)
+torch.xpu = types.SimpleNamespace(memory=memory, MemPool=lambda *a, **o: (a, o), is_initialized=lambda: False, device_count=lambda: 2)
+sys.modules["torch"] = torch
+import gvmm.xpu
+gvmm.xpu.sycl_headers = lambda: None
+"""
+
+    def run_code(self, code):
+        env = {key: value for key, value in os.environ.items() if key not in ("GVMM_XPU_STREAMS", "GVMM_POOL_LIMIT")}
+        env["PYTHONPATH"] = str(HERE.parent)
+        done = subprocess.run([sys.executable, "-c", self.TORCH + code], capture_output=True, text=True, env=env)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.split("\n")[:-1]
+
+    def test_a_pool_of_pytorchs_has_our_functions_for_any_stream(self):
+        code = """
+(allocator,), options = gvmm.xpu.mem_pool(limit=1 << 30, use_on_oom=False)
+print(*allocator.names[1:], options, os.environ["GVMM_XPU_STREAMS"], os.environ["GVMM_POOL_LIMIT"])
+print(gvmm.xpu.mem_pool()[0][0] is allocator, allocator.names[0] == gvmm.path(), gvmm.xpu.is_enabled())
+for late in (lambda: gvmm.xpu.mem_pool(limit=1 << 20), lambda: gvmm.xpu.enable()):
+    try: late()
+    except RuntimeError as error: print(error)
+"""
+        said = self.run_code(code)
+        self.assertEqual(said[0], f"gvmm_xpu_alloc gvmm_xpu_free {{'use_on_oom': False}} any {1 << 30}")
+        self.assertEqual(said[1], "True True False")
+        self.assertIn("too late for GVMM_POOL_LIMIT", said[2])
+        self.assertIn("pip install intel-sycl-rt", said[3])
+
+    def test_without_the_shim_it_refuses_or_one_stream_allocates(self):
+        code = """
+try: gvmm.xpu.enable()
+except RuntimeError as error: print(error, made)
+gvmm.xpu.enable(allow_unchecked_out_of_memory=True)
+gvmm.xpu.enable()
+print(made[0].names[1:], len(made), os.environ["GVMM_XPU_STREAMS"], gvmm.xpu.is_enabled())
+torch._C._xpu_emptyCache()
+print(torch._C._xpu_memoryStats(0)["reserved_bytes"]["all"]["current"], torch._C._xpu_memorySnapshot(None)["segments"])
+try: gvmm.xpu.mem_pool()
+except RuntimeError as error: print(error)
+"""
+        said = self.run_code(code)
+        self.assertIn("gvmm.xpu.mem_pool() needs no compiler", said[0])
+        self.assertTrue(said[0].endswith("[]"), said[0])
+        self.assertEqual(said[1], "('gvmm_xpu_alloc', 'gvmm_xpu_free') 1 one True")
+        self.assertEqual(said[2], "0 []")
+        self.assertIn("no MemPool beside that", said[3])
 
 
 class Wheel(unittest.TestCase):
@@ -257,7 +340,7 @@ class Wheel(unittest.TestCase):
                 names = set(archive.namelist())
                 self.assertIsNone(archive.testzip())
                 archive.extractall(folder)
-            self.assertLessEqual({"gvmm/__init__.py", "gvmm/torch.py", "gvmm/_shim.cc", "gvmm/libgvmm.so.0"}, names)
+            self.assertLessEqual({"gvmm/__init__.py", "gvmm/torch.py", "gvmm/xpu.py", "gvmm/_shim.cc", "gvmm/_xpu_shim.cc", "gvmm/libgvmm.so.0"}, names)
             env = {key: value for key, value in env.items() if key != "GVMM_LIBRARY"}
             code = "import gvmm; print(gvmm.path()); gvmm.lib()"
             done = subprocess.run(

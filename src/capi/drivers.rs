@@ -63,6 +63,8 @@ enum Place {
     Numbered(Ordinal),
     /// By a framework's context and device.
     Attached(u64, u64),
+    /// The same, for memory that the framework hands to libraries.
+    ForLibraries(u64, u64),
 }
 
 /// What a handle of a device stands for. Several may share the device.
@@ -114,6 +116,15 @@ impl DeviceObject {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// The device behind a framework's Level Zero context and device, for memory that it hands to its libraries.
+    pub(super) fn for_libraries(context: u64, device: u64) -> Result<Self> {
+        Self::shared((DriverKind::LEVEL_ZERO, Place::ForLibraries(context, device)), || {
+            let (own, ordinal) = driver::attach_for_libraries(context, device, config::get())?;
+            let fault = Arc::new(Fault::new(own));
+            Ok((Device::open(fault.clone(), ordinal)?, fault))
+        })
     }
 
     /// A handle's object for the device at `place`, opened by `open` where no other handle has it open.

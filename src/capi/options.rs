@@ -67,6 +67,8 @@ pub struct gvmm_options {
     pub pool_peers: *const c_char,
     /// How many events a pool keeps for snapshots, for each stream (`GVMM_POOL_HISTORY`).
     pub pool_history: u64,
+    /// Whether PyTorch allocates for `one` stream of an Intel GPU or `any` (`GVMM_XPU_STREAMS`).
+    pub xpu_streams: *const c_char,
 }
 
 /// Sets options of the process in the place of environment variables, for a program that is embedded where it cannot
@@ -115,6 +117,7 @@ versioned!(gvmm_options {
     host_costs,
     pool_peers,
     pool_history,
+    xpu_streams,
 });
 
 type Text = (&'static str, String);
@@ -133,6 +136,7 @@ fn texts(c: Caller, options: &gvmm_options) -> Result<Vec<Text>> {
         ("GVMM_HOST_CAPS", options.host_capabilities),
         ("GVMM_HOST_COSTS", options.host_costs),
         ("GVMM_POOL_PEERS", options.pool_peers),
+        ("GVMM_XPU_STREAMS", options.xpu_streams),
     ] {
         texts.extend(c.text_or_null(text)?.map(|text| (name, text)));
     }
@@ -215,6 +219,7 @@ mod tests {
             host_costs: text,
             pool_peers: text,
             pool_history: 8,
+            xpu_streams: text,
         }
     }
 

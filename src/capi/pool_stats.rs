@@ -44,9 +44,9 @@ pub struct gvmm_pool_bytes {
     pub chunks: gvmm_figure,
 }
 
-/// What a pool has. With several streams, peaks of what they hold together, reserved and addresses apart, may be up
-/// to 1 MiB and a 64th of each stream's share too low; those of `small` and `large` are the highest of one stream, or
-/// what is now.
+/// What a pool has. With several streams, peaks of what they hold together, reserved and addresses apart, may be too low
+/// by up to 1 MiB (64 MiB for a stream that allocates and frees large blocks by turns) and a 64th of each stream's share;
+/// those of `small` and `large` are the highest of one stream, or what is now.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct gvmm_pool_stats {

@@ -107,6 +107,15 @@ pub(super) fn plan(text: &str) -> Option<bool> {
     }
 }
 
+/// Whether any stream may allocate.
+pub(super) fn streams(text: &str) -> Option<bool> {
+    match text {
+        "any" => Some(true),
+        "one" => Some(false),
+        _ => None,
+    }
+}
+
 pub(super) fn switch(text: &str) -> Option<bool> {
     match text {
         "on" | "1" => Some(true),

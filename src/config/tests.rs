@@ -32,6 +32,7 @@ fn right_values_are_taken() {
         (POOL_LIMIT, "70G"),
         (POOL_PEERS, "0, 3"),
         (POOL_HISTORY, "1000"),
+        (XPU_STREAMS, "any"),
         (PLAN, "auto"),
         (PROFILE, "/etc/h200.profile"),
         (TMP_COPY_THRESHOLD, "4096"),
@@ -55,6 +56,7 @@ fn right_values_are_taken() {
         limit: Some(70 << 30),
         peers: 0b1001,
         history: 1000,
+        xpu_any_stream: true,
     };
     assert_eq!(config.pool, pool);
     assert!(config.plan_auto);
@@ -87,6 +89,7 @@ fn a_wrong_value_is_one_warning_and_the_default() {
         (POOL_PEERS, "64"),
         (POOL_PEERS, "0,,1"),
         (POOL_HISTORY, "-1"),
+        (XPU_STREAMS, "2"),
         (PLAN, "cheap"),
         (TMP_COPY_THRESHOLD, "-1"),
         (TMP_COPY_THRESHOLD, "big"),

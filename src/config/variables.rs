@@ -29,6 +29,7 @@ pub(super) const POOL_SMALL_CHUNK: &str = "GVMM_POOL_SMALL_CHUNK";
 pub(super) const POOL_LIMIT: &str = "GVMM_POOL_LIMIT";
 pub(super) const POOL_PEERS: &str = "GVMM_POOL_PEERS";
 pub(super) const POOL_HISTORY: &str = "GVMM_POOL_HISTORY";
+pub(super) const XPU_STREAMS: &str = "GVMM_XPU_STREAMS";
 pub(super) const PLAN: &str = "GVMM_PLAN";
 pub(super) const PROFILE: &str = "GVMM_PROFILE";
 pub(super) const TMP_COPY_THRESHOLD: &str = "XLA_VMM_TMP_COPY_THRESHOLD";
@@ -112,6 +113,11 @@ const VARIABLES: &[Variable] = &[
         "Which devices may use the memory of a framework's pools on other devices: none, all, or numbers such as 0,1",
     ),
     variable(POOL_HISTORY, "0", "How many events a pool keeps for snapshots, for each stream"),
+    variable(
+        XPU_STREAMS,
+        "one",
+        "What PyTorch allocates for on an Intel GPU: one (a second stream of a device is an error) or any (somebody tells which streams use a block: torch.xpu.MemPool does, and so does the hook)",
+    ),
     variable(
         PLAN,
         "threshold",

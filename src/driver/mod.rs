@@ -18,6 +18,7 @@ mod books;
 mod codes;
 pub mod cuda;
 mod delegate;
+pub mod h200;
 pub mod hip;
 pub mod host;
 pub mod level_zero;
@@ -41,7 +42,9 @@ use std::fmt::Debug;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 pub(crate) use open::note_absence;
-pub use open::{DeviceSummary, ORDER, QuirkInForce, Summary, attach, of_framework, open, survey};
+pub use open::{
+    DeviceSummary, ORDER, QuirkInForce, Summary, attach, attach_for_libraries, of_framework, open, survey,
+};
 pub use route::{RecordId, RouteId, RouteSlice, Way};
 pub use streams::{HostFunction, Streams};
 
@@ -218,6 +221,11 @@ pub struct MemoryInfo {
 pub trait Driver: Send + Sync + Debug {
     /// Whose it is.
     fn kind(&self) -> DriverKind;
+
+    /// Its version in the vendor's words, such as `CUDA 13.0`; none where it has none.
+    fn version_in_words(&self) -> Option<String> {
+        None
+    }
 
     /// How many devices there are.
     fn device_count(&self) -> u32;

@@ -101,6 +101,22 @@ pub fn attach(
     Ok((driver, ordinal))
 }
 
+/// Opens Level Zero for a framework that hands our memory to its libraries: as [`attach`] does, without virtual memory
+/// where they would refuse it.
+///
+/// # Errors
+///
+/// As [`attach`].
+pub fn attach_for_libraries(
+    context: u64,
+    device: u64,
+    config: &Config,
+) -> Result<(Arc<dyn Driver>, Ordinal)> {
+    let path = config.libraries.level_zero.as_deref();
+    let driver = LevelZeroDriver::attach(path, context, device)?.for_libraries();
+    Ok((Arc::new(driver), Ordinal(0)))
+}
+
 /// The driver of a framework that lives in this process, CUDA's or HIP's: HIP's where its library is loaded.
 pub fn of_framework() -> DriverKind {
     if library::is_loaded("libamdhip64.so") { DriverKind::HIP } else { DriverKind::CUDA }
@@ -145,7 +161,7 @@ fn summary(kind: DriverKind, config: &Config) -> Result<Summary> {
 }
 
 fn cuda_summary(driver: &CudaDriver, config: &Config) -> Result<Summary> {
-    let version = format!("CUDA {}.{}", driver.version() / 1000, driver.version() % 1000 / 10);
+    let version = driver.version_in_words().unwrap_or_default();
     let devices = each_device(driver, |device| {
         let arch = driver.architecture(device)?;
         let subject = Subject { kind: DriverKind::CUDA, version: driver.version(), arch };
@@ -156,8 +172,7 @@ fn cuda_summary(driver: &CudaDriver, config: &Config) -> Result<Summary> {
 }
 
 fn hip_summary(driver: &HipDriver, config: &Config) -> Result<Summary> {
-    let (number, forced) = (driver.version(), forced(config));
-    let version = format!("HIP {}.{}.{}", number / 10_000_000, number / 100_000 % 100, number % 100_000);
+    let (version, forced) = (driver.version_in_words().unwrap_or_default(), forced(config));
     let devices = each_device(driver, |device| {
         let arch = driver.architecture(device)?;
         let quirks = driver.quirks(device)?.iter().map(|quirk| because(quirk, &forced, &version, arch));

@@ -104,8 +104,9 @@ pub struct StreamStats {
 /// What a pool has.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Stats {
-    /// Bytes. The peaks of what several streams hold together, `reserved` apart, may be up to 1 MiB and a 64th of each
-    /// stream's share too low (those of counts by the blocks in as many bytes); all else is exact.
+    /// Bytes. The peaks of what several streams hold together, `reserved` apart, may be up to 1 MiB (64 MiB for a stream
+    /// that allocates and frees large blocks by turns) and a 64th of each stream's share too low, those of counts by the
+    /// blocks in as many bytes; all else is exact.
     pub bytes: Bytes,
     /// Those in blocks of up to 1 MiB, and in larger ones. With several streams a peak is the highest of one of them, or
     /// what is now.

@@ -7,6 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 /// A change of more than this, and a 64th of what there is, is added at once.
 const MUCH: u64 = 1 << 20;
+/// Where that comes about within so few allocations, a change must be twice as large from then on, up to `MOST`: else
+/// threads that allocate and free a large block by turns would meet here each time.
+const OFTEN: u64 = 16;
+const MOST: u64 = 64 << 20;
 const PART: u64 = 64;
 /// Figures that are summed.
 const FIGURES: usize = 5;
@@ -53,19 +57,28 @@ impl Totals {
 }
 
 /// What one arena has added, and how far what it has allocated may move before it adds again.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Flushed {
     added: [u64; FIGURES],
     low: u64,
     span: u64,
+    much: u64,
+    /// Allocations when it added last.
+    at: u64,
 }
 
-/// Half of what may be owed: what is allocated may owe as much, and what is pending.
-const fn half(now: u64) -> u64 {
-    (MUCH + now / PART) / 2
+impl Default for Flushed {
+    fn default() -> Self {
+        Self { added: [0; FIGURES], low: 0, span: 0, much: MUCH, at: 0 }
+    }
 }
 
 impl Flushed {
+    /// Half of what may be owed: what is allocated may owe as much, and what is pending.
+    const fn half(&self, now: u64) -> u64 {
+        (self.much + now / PART) / 2
+    }
+
     /// Adds what has changed, where that is much.
     #[inline]
     pub(super) fn follow(&mut self, ledger: &Ledger, totals: &Totals) {
@@ -76,7 +89,7 @@ impl Flushed {
 
     /// Something became pending, or ceased to be: where that is much, the next [`Self::follow`] adds it.
     pub(super) const fn note_pending(&mut self, ledger: &Ledger) {
-        if ledger.active().abs_diff(self.added[2]) > half(ledger.active()) {
+        if ledger.active().abs_diff(self.added[2]) > self.half(ledger.active()) {
             (self.low, self.span) = (u64::MAX, 0);
         }
     }
@@ -92,8 +105,13 @@ impl Flushed {
         for (total, (now, then)) in totals.totals.iter().zip(now.into_iter().zip(&mut self.added)) {
             total.add(now.wrapping_sub(std::mem::replace(then, now)) as i64);
         }
-        self.low = now[0].saturating_sub(half(now[0]));
-        self.span = now[0] + half(now[0]) - self.low;
+        let allocations = ledger.allocations();
+        if allocations - std::mem::replace(&mut self.at, allocations) < OFTEN {
+            self.much = MOST.min(2 * self.much);
+        }
+        let half = self.half(now[0]);
+        self.low = now[0].saturating_sub(half);
+        self.span = now[0] + half - self.low;
     }
 }
 
@@ -137,5 +155,36 @@ impl Shared {
 
     pub(super) fn reset(&self) {
         self.peak.store(self.current.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_and_goes_is_added_a_few_times_only_and_what_stays_is_there() {
+        let (totals, mut ledger, mut flushed) = (Totals::default(), Ledger::default(), Flushed::default());
+        totals.set_several();
+        let mut added = 0;
+        for _ in 0..1000 {
+            for take in [true, false] {
+                let before = flushed.added;
+                if take {
+                    ledger.hand_out(8 << 20, 8 << 20)
+                } else {
+                    ledger.give_up(8 << 20, 8 << 20)
+                }
+                flushed.follow(&ledger, &totals);
+                added += u32::from(flushed.added != before);
+            }
+        }
+        assert!(added < 20, "{added} times");
+        (0..32).for_each(|_| {
+            ledger.hand_out(64 << 20, 64 << 20);
+            flushed.follow(&ledger, &totals);
+        });
+        let (peak, is) = (totals.peaks()[0], 32 << 26);
+        assert!(peak <= is && is - peak <= MOST + is / PART, "{peak}");
     }
 }

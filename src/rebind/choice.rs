@@ -80,6 +80,8 @@ pub(super) struct Candidate {
     pub(super) map: u64,
     /// Each step of the copied slot.
     pub(super) copy: u64,
+    /// A move of the patched slot, its commands aside.
+    pub(super) patch: u64,
     /// Its commands: a part of [`Problem::commands`].
     pub(super) commands: (u32, u32),
 }
@@ -114,6 +116,8 @@ pub(super) struct Solution {
     pub(super) cost: u128,
     /// No plan within the budget costs less; the same as `cost` where the solution is exact.
     pub(super) bound: u128,
+    /// How many plans were made for it.
+    pub(super) tried: u32,
 }
 
 /// Which charges are on.
@@ -148,7 +152,7 @@ impl Problem {
             Action::BAKE => slot.bake * self.weight(slot.moves),
             Action::MAP => slot.map * self.weight(slot.moves),
             Action::COPY => slot.copy * u64::from(self.steps()),
-            _ => 0,
+            _ => slot.patch * self.weight(slot.moves),
         }
     }
 

@@ -62,15 +62,18 @@ impl<'a> Costs<'a> {
     /// A mapped slot whose window has `window` bytes moves once. The step before has been waited for, so the device
     /// stands still as long as the host remaps.
     pub(super) fn remap(&self, window: ByteSize) -> Cost {
-        let (profile, peers) = (self.profile, u64::from(self.rules.peers));
-        // Of each peer as much as of the first.
-        let with_peers = |local: &Curve, peer: &Curve| {
-            let (local, peer) = (local.at(window.get()), peer.at(window.get()));
-            local.plus(Picos(peer.0.saturating_sub(local.0)).times(peers))
-        };
-        let unmap = with_peers(&profile.unmap, &profile.peer_unmap);
-        let access = with_peers(&profile.set_access, &profile.peer_set_access);
-        stands_still(unmap.plus(profile.map.at(window.get())).plus(access))
+        let (p, bytes) = (self.profile, window.get());
+        let unmap = self.with_peers(&p.unmap, &p.peer_unmap, &p.further_peer_unmap, bytes);
+        let access = self.with_peers(&p.set_access, &p.peer_set_access, &p.further_peer_set_access, bytes);
+        stands_still(unmap.plus(p.map.at(bytes)).plus(access).plus(p.remap_slot.median))
+    }
+
+    /// A block of `bytes`: alone, or with one peer, and for each peer more.
+    fn with_peers(&self, local: &Curve, peer: &Curve, further: &Curve, bytes: u64) -> Picos {
+        match u64::from(self.rules.peers).checked_sub(1) {
+            None => local.at(bytes),
+            Some(more) => local.at(bytes).max(peer.at(bytes)).plus(further.at(bytes).times(more)),
+        }
     }
 
     /// What a step costs besides in which anything is remapped: its set-access call, which names the peers, and the
@@ -102,6 +105,17 @@ impl<'a> Costs<'a> {
     /// The launch of the joint copy out.
     pub(super) fn any_copy_out(&self) -> Cost {
         median(&self.copy_out().launch)
+    }
+
+    /// A patched slot moves once, its commands aside.
+    pub(super) const fn patch_slot(&self) -> Cost {
+        Cost { host: self.profile.patch_slot.median, gpu: Picos::ZERO }
+    }
+
+    /// Any step of a binding with so many slots, whatever happens in it.
+    pub(super) const fn any_step(&self, slots: u64) -> Cost {
+        let p = self.profile;
+        Cost { host: p.step.median.plus(p.slot.median.times(slots)), gpu: Picos::ZERO }
     }
 
     /// One command that is patched once.
@@ -170,7 +184,7 @@ const fn median(charge: &Charge) -> Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rebind::profile::Figure;
+    use crate::rebind::profile::{Figure, Point};
     use crate::rebind::slot::Direction;
 
     fn h200() -> Profile {
@@ -181,36 +195,66 @@ mod tests {
     fn a_remap_is_unmap_map_and_access_and_the_device_waits() {
         let profile = h200();
         let costs = Costs::new(&profile, Rules::default());
-        let time = Picos::ns(21_600 + 6_700 + 25_000);
+        let two = ByteSize::mib(2).get();
+        let calls = profile.unmap.at(two).plus(profile.map.at(two)).plus(profile.set_access.at(two));
+        let time = calls.plus(profile.remap_slot.median);
         assert_eq!(costs.remap(ByteSize::mib(2)), Cost { host: time, gpu: time });
-        assert_eq!(costs.any_remap().host, Picos::ns(60_000));
+        assert_eq!(costs.any_remap().host, profile.remap.median.plus(profile.remap_wait.median));
+    }
+
+    #[test]
+    fn every_step_looks_at_all_slots() {
+        let profile = Profile { step: Figure::ns(300), slot: Figure::ns(2), ..h200() };
+        let costs = Costs::new(&profile, Rules { host_hidden: true, ..Rules::default() });
+        assert_eq!(costs.any_step(100), Cost { host: Picos::ns(500), gpu: Picos::ZERO });
+        assert_eq!(costs.weigh(costs.any_step(100)), 0);
     }
 
     #[test]
     fn each_peer_takes_longer_a_block_and_a_call() {
-        let mut profile = h200();
-        profile.peer_set_access_call = Figure::ns(10_000);
-        let host = |profile: &Profile, peers, mib| {
-            let costs = Costs::new(profile, Rules { peers, ..Rules::default() });
-            (costs.remap(ByteSize::mib(mib)).host, costs.any_remap().host)
+        let mib = |mib: u64, ns| Point { bytes: mib << 20, time: Figure::ns(ns) };
+        let curve = |ns| Curve::new(vec![mib(2, ns)]).expect("one point");
+        let mut profile = Profile {
+            unmap: curve(20),
+            map: curve(1),
+            set_access: curve(30),
+            peer_unmap: curve(40),
+            peer_set_access: curve(60),
+            further_peer_unmap: curve(7),
+            further_peer_set_access: curve(9),
+            peer_set_access_call: Figure::ns(1000),
+            remap: Figure::ns(0),
+            remap_slot: Figure::ns(0),
+            remap_wait: Figure::ns(0),
+            ..h200()
         };
-        let us = |block: u64, call: u64| (Picos::ns(block), Picos::ns(call));
-        assert_eq!(host(&profile, 1, 2), us(41_500 + 6_700 + 55_000, 70_000));
-        assert_eq!(host(&profile, 3, 2), us(21_600 + 6_700 + 25_000 + 3 * (19_900 + 30_000), 90_000));
+        let host = |profile: &Profile, peers| {
+            let costs = Costs::new(profile, Rules { peers, ..Rules::default() });
+            (costs.remap(ByteSize::mib(2)).host, costs.any_remap().host)
+        };
+        let ns = |block, call| (Picos::ns(block), Picos::ns(call));
+        assert_eq!(host(&profile, 0), ns(51, 0));
+        assert_eq!(host(&profile, 1), ns(101, 1000));
+        assert_eq!(host(&profile, 3), ns(101 + 2 * 16, 3000));
         // What is less with a peer than without is no gain.
         profile.peer_unmap = Curve::default();
-        assert_eq!(host(&profile, 1, 2), us(21_600 + 6_700 + 55_000, 70_000));
+        assert_eq!(host(&profile, 1), ns(81, 1000));
     }
 
     #[test]
     fn a_copy_goes_where_its_slot_goes() {
         let profile = h200();
         let costs = Costs::new(&profile, Rules::default());
-        // 2.13 MB read and written at 4.26 TB/s: 1 µs.
-        let slot = Slot::new(ByteSize(2_130_000));
-        for (direction, times) in [(Direction::IN, 1), (Direction::OUT, 1), (Direction::IN_OUT, 2)] {
-            let cost = costs.copy(&slot.direction(direction));
-            assert_eq!(cost, Cost { host: Picos::ns(3).times(times), gpu: Picos::ns(1_005).times(times) });
+        // As much as the memory moves in 2 µs is read and written in 4.
+        let slot = Slot::new(ByteSize(profile.bandwidth / 1_000_000));
+        for (direction, ways) in [
+            (Direction::IN, &[&profile.copy_in][..]),
+            (Direction::OUT, &[&profile.copy_out]),
+            (Direction::IN_OUT, &[&profile.copy_in, &profile.copy_out]),
+        ] {
+            let each = ways.iter().fold(Cost::default(), |sum, way| sum.plus(median(&way.slice)));
+            let moved = Cost { host: Picos::ZERO, gpu: Picos::ns(2_000).times(ways.len() as u64) };
+            assert_eq!(costs.copy(&slot.direction(direction)), each.plus(moved));
         }
         let recorded = Costs::new(&profile, Rules { copies: CopyPath::Recorded, ..Rules::default() });
         assert!(recorded.any_copy_in().host < costs.any_copy_in().host);

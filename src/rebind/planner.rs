@@ -70,10 +70,10 @@ pub struct SlotPlan {
 /// What a step costs by a plan: the mean over the watched steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Price {
-    /// Host and GPU time that begin and end add, what each changed slot takes included.
+    /// Host and GPU time that begin, patches and end add to the command buffer alone.
     pub step: Cost,
     /// What counts of it, and is made as small as can be: GPU time, and host time unless it is hidden; without what
-    /// changed slots take whatever their action.
+    /// any step takes, and changed slots whatever their action.
     pub counted: Picos,
     /// Bytes of shadows.
     pub shadows: ByteSize,
@@ -168,7 +168,7 @@ impl<'a> Situation<'a> {
             Action::BAKE => Costs::bake().times(moves),
             Action::MAP => costs.remap(self.window(slot)).times(moves),
             Action::COPY => costs.copy(slot).times(u64::from(problem.steps())),
-            _ => Cost::default(),
+            _ => costs.patch_slot().times(moves),
         }
         .plus(costs.changed().times(moves))
     }
@@ -183,6 +183,7 @@ impl<'a> Situation<'a> {
         }
         let Events { remaps, patches, commands, copies } = ledger.events();
         let charges = [
+            costs.any_step(self.slots.len() as u64).times(u64::from(problem.steps())),
             costs.any_remap().times(remaps),
             costs.any_patch().times(patches),
             costs.patch().times(commands),
@@ -228,6 +229,7 @@ impl<'a> Situation<'a> {
                 bake: weigh(Costs::bake()),
                 map: weigh(costs.remap(self.window(slot))),
                 copy: weigh(costs.copy(slot)),
+                patch: weigh(costs.patch_slot()),
                 commands: (start, problem.commands.len() as u32),
             });
         }

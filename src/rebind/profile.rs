@@ -50,14 +50,22 @@ pub struct Profile {
     pub set_access_call: Figure,
     /// What a set-access call takes besides for each peer that it names, whatever it covers.
     pub peer_set_access_call: Figure,
-    /// What each block in a call that names one peer takes, instead of [`set_access`](Self::set_access), by its bytes;
-    /// each further peer is taken to add the same once more. It is of a peer that reaches other blocks of the device
-    /// too, as it does in a step: the first that it ever reaches takes longer.
+    /// What each block in a call that names one peer takes, instead of [`set_access`](Self::set_access),
+    /// by its bytes. It is of a peer that reaches other blocks of the device too, as it does in a step.
     pub peer_set_access: Curve,
     /// What unmapping a block takes that one peer can reach, instead of [`unmap`](Self::unmap), in the same way.
     pub peer_unmap: Curve,
-    /// What a step takes besides in which anything is remapped: caches that went cold, books that are kept.
+    /// What each peer beside the first adds to a block whose access is set, by its bytes.
+    pub further_peer_set_access: Curve,
+    /// What each peer beside the first adds to a block that is unmapped, by its bytes.
+    pub further_peer_unmap: Curve,
+    /// What a set-access takes once more where a peer could reach nothing of the device before, by the first block's
+    /// bytes. Not part of a step, since a binding's windows are not all that a peer reaches; the first layout pays it.
+    pub first_peer_set_access: Curve,
+    /// What a step takes besides in which anything is remapped: driver calls that are slower after others.
     pub remap: Figure,
+    /// What each window that is remapped takes outside of driver calls: books that are kept.
+    pub remap_slot: Figure,
     /// What it costs that a remap waits for the step before: how long the device stands still around the wait.
     pub remap_wait: Figure,
 
@@ -70,11 +78,17 @@ pub struct Profile {
     /// The joint copy out, the same way.
     pub plan_out: JointCopy,
 
+    /// What begin and end of any step take, whatever its slots: host time.
+    pub step: Figure,
+    /// What begin takes to look at each slot: host time.
+    pub slot: Figure,
     /// What begin takes for each slot whose buffer changed, whatever its action: host time.
     pub changed_slot: Figure,
 
     /// What any step takes besides in which a command is patched.
     pub patch: Charge,
+    /// What each patched slot that moved takes: it is listed, and its address put into its commands.
+    pub patch_slot: Figure,
     /// What each patched command takes.
     pub patch_command: Charge,
 
@@ -96,7 +110,7 @@ pub struct Subject<'a> {
 
 impl Profile {
     /// The version of the file's format that this library writes and reads.
-    pub const FORMAT: u64 = 1;
+    pub const FORMAT: u64 = 2;
 
     /// The built-in profile for a device: that of the H200 for one, also for a host device that simulates its times; else
     /// a cautious one with the device's own bandwidth, where that is known.

@@ -20,7 +20,8 @@ pub fn profile_of(device: &Device) -> Arc<Profile> {
     if let Some(profile) = known.0.get() {
         return Arc::clone(profile);
     }
-    let (profile, warning) = choose(config::get().profile.as_deref(), device.info(), device.driver().kind());
+    let (driver, file) = (device.driver(), config::get().profile.as_deref());
+    let (profile, warning) = choose(file, device.info(), driver.kind(), driver.version_in_words().as_deref());
     let profile = Arc::new(profile);
     // Not from inside the cell: a logger may call this again.
     if known.0.set(Arc::clone(&profile)).is_ok()
@@ -32,10 +33,15 @@ pub fn profile_of(device: &Device) -> Arc<Profile> {
 }
 
 /// The profile, and what to warn of.
-fn choose(file: Option<&Path>, info: &DeviceInfo, driver: DriverKind) -> (Profile, Option<String>) {
+fn choose(
+    file: Option<&Path>,
+    info: &DeviceInfo,
+    driver: DriverKind,
+    version: Option<&str>,
+) -> (Profile, Option<String>) {
     let built_in = || Profile::for_device(info, driver);
     let Some(file) = file else { return (built_in(), None) };
-    match read(file, info, driver) {
+    match read(file, &Subject { device: &info.name, driver, driver_version: version }) {
         Ok(profile) => (profile, None),
         Err(fault) => {
             let warning = format!("GVMM_PROFILE={}: {fault}; the built-in figures are used", file.display());
@@ -60,17 +66,17 @@ fn read_text(file: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-fn read(file: &Path, info: &DeviceInfo, driver: DriverKind) -> Result<Profile, String> {
+fn read(file: &Path, subject: &Subject<'_>) -> Result<Profile, String> {
     let text = read_text(file).map_err(|e| e.to_string())?;
     let profile = Profile::parse(&text)?;
-    profile.check(&Subject { device: &info.name, driver, driver_version: None })?;
-    Ok(profile)
+    profile.check(subject).map(|()| profile)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::driver::Capabilities;
+    use crate::rebind::profile::Origin;
     use crate::units::{ByteSize, Granularity};
 
     fn device(name: &str, bandwidth: u64, simulated: Option<&str>) -> DeviceInfo {
@@ -88,7 +94,7 @@ mod tests {
     fn a_device_that_was_measured_has_its_own_figures() {
         let h200 = Profile::builtin("h200").expect("built in");
         for info in [device("NVIDIA H200", 0, None), device("a host", 7, Some("h200-peer"))] {
-            let (profile, warning) = choose(None, &info, DriverKind::HOST);
+            let (profile, warning) = choose(None, &info, DriverKind::HOST, None);
             assert_eq!((&profile.origin.device, profile.origin.driver.as_str()), (&info.name, "host"));
             assert_eq!(
                 (profile.unmap, profile.bandwidth, warning),
@@ -99,8 +105,8 @@ mod tests {
 
     #[test]
     fn another_device_is_taken_to_be_slow_and_dear() {
-        let (known, _) = choose(None, &device("MI300X", 10_600_000_000_000, None), DriverKind::HIP);
-        let (unknown, _) = choose(None, &device("?", 0, None), DriverKind::CUDA);
+        let (known, _) = choose(None, &device("MI300X", 10_600_000_000_000, None), DriverKind::HIP, None);
+        let (unknown, _) = choose(None, &device("?", 0, None), DriverKind::CUDA, None);
         assert_eq!((known.bandwidth, unknown.bandwidth), (10_600_000_000_000, 100_000_000_000));
         assert!(known.remap.median > unknown.remap.median);
         let h200 = Profile::builtin("h200").expect("built in");
@@ -115,14 +121,19 @@ mod tests {
         wanted.host_hidden = true;
         let choose = |text: &str| {
             std::fs::write(&file, text).expect("a temporary file");
-            choose(Some(&file), &info, DriverKind::CUDA)
+            choose(Some(&file), &info, DriverKind::CUDA, Some("CUDA 13.0"))
         };
         assert_eq!(choose(&wanted.to_text()), (wanted.clone(), None));
         let built_in = Profile::for_device(&info, DriverKind::CUDA);
         wanted.origin.device = "NVIDIA H100".into();
+        let older = Origin { driver_version: "CUDA 12.8".into(), ..built_in.origin.clone() };
+        let older = Profile { origin: older, ..built_in.clone() };
+        let negative = built_in.to_text().replace("remap_us = ", "remap_us = -");
         let endless = wanted.to_text() + &"#".repeat(1 << 20);
         for (text, part) in [
             (wanted.to_text(), "NVIDIA H100"),
+            (older.to_text(), "CUDA 12.8"),
+            (negative, "expected microseconds"),
             (String::new(), "`format` is missing"),
             (endless, "too large"),
         ] {
@@ -131,10 +142,10 @@ mod tests {
             assert!(warning.is_some_and(|w| w.contains(part) && w.contains("built-in")), "{part}");
         }
         std::fs::remove_file(&file).expect("it was written");
-        let (profile, warning) = super::choose(Some(&file), &info, DriverKind::CUDA);
+        let (profile, warning) = super::choose(Some(&file), &info, DriverKind::CUDA, None);
         assert!(profile == built_in && warning.is_some());
         // One that never ends.
-        let (profile, warning) = super::choose(Some(Path::new("/dev/zero")), &info, DriverKind::CUDA);
+        let (profile, warning) = super::choose(Some(Path::new("/dev/zero")), &info, DriverKind::CUDA, None);
         assert!(profile == built_in && warning.is_some_and(|w| w.contains("not a file")));
     }
 }

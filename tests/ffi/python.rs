@@ -1,6 +1,6 @@
 //! The Python package, and the C++ types of the PyTorch that this machine has.
 
-use super::toolbox::{Mode, has, root, run, skip, text};
+use super::toolbox::{Mode, has, library, root, run, skip, text};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -46,4 +46,17 @@ fn our_hooks_have_the_types_of_pytorchs_headers() {
     }
     let output = compiler.arg(root().join("ffi_tests/torch_hooks.cc")).output().expect("c++ runs");
     assert!(output.status.success(), "{}", text(&output));
+}
+
+/// Beside the real SYCL runtime, where this machine's Python has it.
+#[test]
+fn our_calls_are_those_of_the_real_sycl_runtime() {
+    let mut script = Command::new("bash");
+    script.arg("scripts/sycl_check.sh").current_dir(root()).env("GVMM_LIBRARY_DIR", library());
+    let output = script.output().expect("bash runs");
+    let said = text(&output);
+    match output.status.code() {
+        Some(77) => skip(&format!("the SYCL runtime is not here: {}", said.trim())),
+        code => assert!(code == Some(0) && said.contains("all 7 functions are there"), "{said}"),
+    }
 }

@@ -3,8 +3,8 @@
 use crate::trace::{Slot, Trace};
 use gvmm::units::ByteSize;
 
-/// Steps of a load: those that are watched, and as many again and more that count.
-const STEPS: usize = 20;
+/// Steps of a load: those that are watched, and so many that count that each rhythm begins where it ends.
+const STEPS: usize = 30;
 
 /// Slots that are alike.
 #[derive(Clone, Copy, Debug)]
@@ -125,6 +125,11 @@ pub(super) fn chosen(names: &[String]) -> impl Iterator<Item = Load> + use<> {
 }
 
 impl Load {
+    /// True for large slots that stay or rarely move beside many small ones.
+    pub(super) fn is_mixed(&self) -> bool {
+        self.name.starts_with("mixed-")
+    }
+
     /// As a recording, with at most so many bytes: the largest slots go first, the last one becomes smaller.
     pub(super) fn trace(&self, most: ByteSize) -> Trace {
         let mut slots: Vec<Group> =

@@ -88,8 +88,8 @@ pub(crate) struct StepsOptions {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
     pub(crate) slots_per_command: u8,
 
-    /// How often each recording is run
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    /// How often the timed pass goes through each recording
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: u32,
 
     /// Makes each call of the host driver take as long as on other hardware; see `gvmm steps --help`

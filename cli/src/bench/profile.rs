@@ -2,13 +2,12 @@
 
 use super::figures::{curve, figure, line};
 use super::fit::{blocks_of, in_one_call};
+use super::in_steps;
 use super::options::{ProfileOptions, Vmm};
 use super::row::Row;
 use super::spread::median;
 use super::vmm::{self, Report};
-use super::{at_rest, on_gpu};
 use crate::failure::{Context, Failure};
-use gvmm::driver::DriverKind;
 use gvmm::driver::host::Point as Cost;
 use gvmm::rebind::profile::{Charge, Curve, Figure, JointCopy, Point, Profile};
 use gvmm::units::ByteSize;
@@ -59,12 +58,8 @@ fn measure(options: &ProfileOptions) -> Result<String, Failure> {
     profile.bandwidth = report.costs.bandwidth().clamp(1_000_000, 1_000_000_000_000_000);
     memory(&mut profile, &report.rows, &mut missing);
     copies(&mut profile, &report);
-    at_rest::measure(&mut profile, options, &mut missing)?;
-    if calls.driver.kind() == DriverKind::CUDA {
-        on_gpu::measure(&mut profile, &calls, options.repeat, &mut missing).during("graph")?;
-    } else {
-        missing.extend(["plan_in", "plan_out", "patch", "patch_command"]);
-    }
+    drop(calls);
+    in_steps::measure(&mut profile, options, &mut missing)?;
     Ok(text(&profile, &report, &missing))
 }
 
@@ -74,6 +69,10 @@ fn text(profile: &Profile, report: &Report, missing: &[&str]) -> String {
     if !missing.is_empty() {
         text +=
             &format!("# not measured here, but taken from the built-in profile: {}\n", missing.join(", "));
+    }
+    let peers = report.rows.iter().map(|row| row.peers).max();
+    if peers == Some(1) {
+        text += "# more than one peer was not measured: each is taken to add what the first adds\n";
     }
     for skipped in &report.skipped {
         text += &format!("# not measured: {}: {}\n", skipped.what, skipped.why);
@@ -114,17 +113,37 @@ fn peers(profile: &mut Profile, rows: &[Row], missing: &mut Missing) {
     let (Some(access), Some(unmap)) = (by_bytes(&costs.peer_set_access_mapping), by_bytes(&costs.peer_unmap))
     else {
         missing.extend(["peer_set_access_call", "peer_set_access", "peer_unmap"]);
+        missing.extend(["further_peer_set_access", "further_peer_unmap", "first_peer_set_access"]);
         return;
     };
     profile.peer_set_access_call = figure(costs.peer_set_access_us, 0.0);
+    if let Some(first) = by_bytes(&costs.first_peer_set_access) {
+        profile.first_peer_set_access = first;
+    }
+    if rows.iter().any(|row| row.peers > 1) {
+        let flat = |us| Curve::new(vec![Point { bytes: 2 << 20, time: figure(us, 0.0) }]).unwrap_or_default();
+        profile.further_peer_set_access = flat(costs.further_peer_set_access_mapping_us);
+        profile.further_peer_unmap = flat(costs.further_peer_unmap_us);
+    } else {
+        // What the first adds, once more.
+        profile.further_peer_set_access = more(&access, &profile.set_access);
+        profile.further_peer_unmap = more(&unmap, &profile.unmap);
+    }
     (profile.peer_set_access, profile.peer_unmap) = (access, unmap);
+}
+
+/// What the first peer adds.
+fn more(peer: &Curve, own: &Curve) -> Curve {
+    let added = |at: &Point| (at.time.median.0.saturating_sub(own.at(at.bytes).0)) as f64 / 1e6;
+    let points = peer.points().iter().map(|at| Point { bytes: at.bytes, time: figure(added(at), 0.0) });
+    Curve::new(points.collect()).unwrap_or_default()
 }
 
 fn by_bytes(points: &[Cost]) -> Option<Curve> {
     Curve::new(points.iter().map(|at| Point { bytes: at.at, time: figure(at.us, 0.0) }).collect())
 }
 
-/// Joint copies by themselves; on a GPU, what they add behind other work is measured later.
+/// Joint copies by themselves; on a GPU, what they add to a step is measured later.
 fn copies(profile: &mut Profile, report: &Report) {
     let joint = report.copies.iter().filter(|row| row.what == "joint" && row.slice_bytes == 4096);
     let rate = profile.bandwidth as f64 / 1e6;

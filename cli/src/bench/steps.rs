@@ -1,8 +1,9 @@
 //! `gvmm bench steps`: the ways to serve slots side by side, in one process, step by step in turn.
 
 use super::header::Header;
+use super::kinds::{Kinds, Timed};
 use super::options::StepsOptions;
-use super::spread::{Spread, round};
+use super::spread::{Spread, median, round};
 use super::{loads, progress_bar, save, table};
 use crate::copies::Copies;
 use crate::executor::{Executor, Measured, Run, StepCost, in_step, time};
@@ -64,6 +65,10 @@ pub(super) struct Recording {
     pub(super) bytes: u64,
     /// Slots that move in a step, as a mean.
     pub(super) moving: f64,
+    /// Large slots that stay or rarely move, and many small ones.
+    pub(super) mixed: bool,
+    /// How far the graph alone lies apart; costs that differ by less are the same. 0 on the host driver.
+    pub(super) noise_us: f64,
     pub(super) strategies: Vec<Outcome>,
 }
 
@@ -88,9 +93,14 @@ pub(super) struct Outcome {
     /// The same where all data is written and checked, and the other strategies run, between two steps.
     pub(super) host_us_cold: Spread,
     pub(super) gpu_us_cold: Option<Spread>,
+    /// The mean over the kinds of steps, of each the median.
+    pub(super) host_mean_us: f64,
+    pub(super) gpu_mean_us: Option<f64>,
     /// Host and GPU together, and how often that of the best pure strategy.
-    pub(super) cost_us: Spread,
+    pub(super) cost_us: f64,
     pub(super) ratio: f64,
+    /// How far this strategy's graph alone lies apart.
+    pub(super) noise_us: f64,
     /// True for those that the planner is measured by: all slots one way, or by size.
     pub(super) pure: bool,
     pub(super) report: Report,
@@ -121,13 +131,13 @@ fn open(options: &StepsOptions, joint: Joint) -> Result<Arc<Device>, Failure> {
 }
 
 fn compare(options: &StepsOptions) -> Result<Comparison, Failure> {
-    let traces = options.traces.iter().map(|path| repeated(path, options.rounds));
-    let traces = traces.chain(loads::chosen(&options.loads).map(|load| Ok(load.trace(options.most))));
-    let traces = traces.collect::<Result<Vec<Trace>, Failure>>()?;
+    let traces = options.traces.iter().map(|path| Ok((repeated(path)?, false)));
+    let loads = loads::chosen(&options.loads).map(|load| Ok((load.trace(options.most), load.is_mixed())));
+    let traces = traces.chain(loads).collect::<Result<Vec<(Trace, bool)>, Failure>>()?;
     if traces.is_empty() {
         return Err(Failure::new("nothing to run: name a recording, or --loads"));
     }
-    let steps: usize = traces.iter().map(|trace| trace.steps.len()).sum();
+    let steps: usize = traces.iter().map(|(trace, _)| trace.steps.len()).sum();
     let bar = progress_bar((steps * STRATEGIES.len()) as u64, options.json);
     let device = open(options, Joint::On)?;
     let mut header =
@@ -137,24 +147,27 @@ fn compare(options: &StepsOptions) -> Result<Comparison, Failure> {
     header.peers = (1..=peers).collect();
     drop(device);
     let mut recordings = Vec::new();
-    for trace in &traces {
+    for (trace, mixed) in &traces {
         bar.set_message(trace.name.clone());
-        recordings.push(in_turn(options, trace, profile.as_ref(), || bar.inc(1))?);
+        let recording = in_turn(options, trace, profile.as_ref(), || bar.inc(1))?;
+        recordings.push(Recording { mixed: *mixed, ..recording });
     }
     bar.finish_and_clear();
     let (rounds, slots_per_command) = (options.rounds, options.slots_per_command);
     Ok(Comparison { header, rounds, slots_per_command, recordings })
 }
 
-/// A recording as often as there are rounds.
-fn repeated(path: &str, rounds: u32) -> Result<Trace, Failure> {
+/// A recording; a short one so often that it is there as a whole after the steps that are watched.
+fn repeated(path: &str) -> Result<Trace, Failure> {
     let mut trace = trace::read(path)?;
     let once = std::mem::take(&mut trace.steps);
-    trace.steps = std::iter::repeat_n(once, rounds as usize).flatten().collect();
+    let times = if once.len() < 2 * FIRST { FIRST.div_ceil(once.len().max(1)) + 1 } else { 1 };
+    trace.steps = std::iter::repeat_n(once, times).flatten().collect();
     Ok(trace)
 }
 
-/// Every step by every strategy before the next step, and each time another strategy first: what drifts hits all.
+/// Every step by every strategy before the next step, and each time another strategy first: what drifts hits all. Then
+/// the timed pass in rounds, each in turn in the same way.
 fn in_turn(
     options: &StepsOptions,
     trace: &Trace,
@@ -185,21 +198,26 @@ fn in_turn(
         }
     }
     running.iter_mut().try_for_each(|running| running.run.start_timing().during("timed pass"))?;
-    let (last, once) = (trace.steps.len(), trace.steps.len().div_ceil(options.rounds as usize));
-    for (round, from) in (FIRST.min(last - 1)..last).step_by(once).enumerate() {
+    let last = trace.steps.len();
+    let counted = FIRST.min(last - 1)..last;
+    for round in 0..options.rounds as usize {
         for turn in 0..count {
             let Running { run, timed, .. } = &mut running[(round + turn) % count];
-            timed.append(&mut time(run.as_mut(), trace, from..last.min(from + once))?);
+            timed.append(&mut time(run.as_mut(), trace, counted.clone())?);
         }
     }
-    let outcomes = running.into_iter().map(|running| outcome(trace, running));
+    let kinds = Kinds::new(trace, counted);
+    let outcomes = running.into_iter().map(|running| outcome(trace, running, &kinds));
     let outcomes = outcomes.collect::<Result<Vec<Outcome>, Failure>>()?;
+    let noise_us = median(outcomes.iter().map(|outcome| outcome.noise_us).collect()).unwrap_or(0.0);
     Ok(Recording {
         trace: trace.name.clone(),
         slots: trace.slots.len(),
         bytes: trace.slots.iter().map(|slot| slot.bytes).sum(),
         moving: round(moving(trace)),
-        strategies: with_ratios(outcomes),
+        mixed: false,
+        noise_us,
+        strategies: with_ratios(outcomes, noise_us),
     })
 }
 
@@ -225,16 +243,28 @@ fn moving(trace: &Trace) -> f64 {
     moved.sum::<usize>() as f64 / (trace.steps.len() - 1).max(1) as f64
 }
 
-fn outcome(trace: &Trace, running: Running<'_>) -> Result<Outcome, Failure> {
+fn outcome(trace: &Trace, running: Running<'_>, kinds: &Kinds) -> Result<Outcome, Failure> {
     let Running { strategy, device, run, costs, timed } = running;
-    let (host_us, gpu_us, cost_us) = spreads(&timed);
-    let (host_us_cold, gpu_us_cold, _) = spreads(costs.get(FIRST..).unwrap_or(&costs));
+    let of = Timed::of(&timed, kinds);
+    let cold = Timed::of(costs.get(FIRST..).unwrap_or(&costs), kinds);
     let measured = run.finish(costs, timed).during("binding")?;
     // The same steps for all.
     let measured = Measured { first_counted: FIRST, ..measured };
     let report = Report::new(trace, device.driver().kind().name(), device.info(), &measured);
-    let (strategy, pure) = (strategy.name, strategy.pure);
-    Ok(Outcome { strategy, host_us, gpu_us, cost_us, host_us_cold, gpu_us_cold, ratio: 0.0, pure, report })
+    Ok(Outcome {
+        strategy: strategy.name,
+        host_us: of.host,
+        gpu_us: of.gpu,
+        host_us_cold: cold.host,
+        gpu_us_cold: cold.gpu,
+        host_mean_us: of.host_mean,
+        gpu_mean_us: of.gpu_mean,
+        cost_us: of.mean,
+        ratio: 0.0,
+        noise_us: of.noise,
+        pure: strategy.pure,
+        report,
+    })
 }
 
 pub(super) fn start<'a>(
@@ -251,20 +281,13 @@ pub(super) fn start<'a>(
 /// The first step that counts, by which the planner has laid out its plan.
 const FIRST: usize = DEFAULT_WATCHED_STEPS as usize + 1;
 
-/// Host, GPU and both together.
-fn spreads(costs: &[StepCost]) -> (Spread, Option<Spread>, Spread) {
-    let host = |cost: &StepCost| cost.time.as_secs_f64() * 1e6;
-    let gpu = |cost: &StepCost| cost.gpu.map(|time| time.whole_us - time.graph_us);
-    let both = |cost: &StepCost| host(cost) + gpu(cost).unwrap_or(0.0);
-    let all = |of: &dyn Fn(&StepCost) -> f64| Spread::of(costs.iter().map(of).collect()).unwrap_or_default();
-    (all(&host), Spread::of(costs.iter().filter_map(gpu).collect()), all(&both))
-}
-
-fn with_ratios(mut outcomes: Vec<Outcome>) -> Vec<Outcome> {
+/// Costs that lie no farther apart than the graph alone does are the same.
+fn with_ratios(mut outcomes: Vec<Outcome>, noise_us: f64) -> Vec<Outcome> {
     let pure = outcomes.iter().filter(|outcome| outcome.pure);
-    let least = pure.map(|outcome| outcome.cost_us.median).fold(f64::INFINITY, f64::min);
+    let least = pure.map(|outcome| outcome.cost_us).fold(f64::INFINITY, f64::min);
     for outcome in &mut outcomes {
-        outcome.ratio = round(outcome.cost_us.median / least.max(1e-3));
+        let same = (outcome.cost_us - least).abs() <= noise_us;
+        outcome.ratio = if same { 1.0 } else { round(outcome.cost_us / least.max(noise_us).max(1e-3)) };
     }
     outcomes
 }

@@ -13,6 +13,8 @@ pub(super) struct Report {
     #[serde(flatten)]
     pub(super) last: Repetition,
     pub(super) first: Repetition,
+    /// "none" or "simulated: NAME".
+    pub(super) costs: String,
 }
 
 /// The keys and their order are those of the JSON.
@@ -142,6 +144,8 @@ impl Report {
         for ((name, first), (_, last)) in first.into_iter().zip(last) {
             table.add_row([Cell::new(name), right(first), right(last)]);
         }
+        let costs = || right(self.costs.clone());
+        table.add_row([Cell::new("costs"), costs(), costs()]);
         table.to_string()
     }
 }

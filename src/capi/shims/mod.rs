@@ -5,4 +5,17 @@
 
 mod function;
 mod pools;
+mod sycl;
 pub mod torch;
+pub mod xpu;
+
+use super::last_error;
+use super::status::{GVMM_ERROR_FORKED, GVMM_STATUS_SUCCESS, gvmm_status};
+
+/// Logs what a call without an answer could not do.
+#[inline]
+fn tell(status: gvmm_status, what: &str) {
+    if status != GVMM_STATUS_SUCCESS && status != GVMM_ERROR_FORKED {
+        log::warn!("{what}: {}", last_error::text());
+    }
+}

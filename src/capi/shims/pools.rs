@@ -7,7 +7,7 @@
 use super::super::drivers::DeviceObject;
 use super::super::stream::resolve;
 use crate::config;
-use crate::driver::{Access, AccessMode, Ordinal};
+use crate::driver::{Access, AccessMode, DriverKind, Ordinal};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::pool::{Pool, Settings};
 use crate::units::DevicePtr;
@@ -96,6 +96,13 @@ impl Pools {
         self.all().find(|pool| pool.find(address).is_some())
     }
 
+    /// The same with the number of its device.
+    pub(super) fn numbered_over(&self, address: DevicePtr) -> Option<(c_int, &Arc<Pool>)> {
+        let numbered = (0..).zip(&self.pools[..self.end.load(Ordering::Acquire)]);
+        let mut pools = numbered.filter_map(|(number, pool)| Some((number, pool.get()?)));
+        pools.find(|(_, pool)| pool.find(address).is_some())
+    }
+
     /// Sets the part of a device's memory that its pool may take; a device without a pool keeps that in mind.
     pub(super) fn set_fraction(&self, device: c_int, fraction: f64) -> Result<()> {
         let index = index(device)?;
@@ -154,9 +161,13 @@ impl Pools {
     }
 }
 
-/// Who may use a pool of `device`: itself, and those of the others whose bit is set.
+/// Who may use a pool of `device`: itself, and those of the others whose bit is set. Level Zero gives access to the whole
+/// context at once.
 fn access(device: &Device, peers: u64) -> Result<Vec<Access>> {
     let (own, count) = (device.ordinal().0, device.driver().device_count());
+    if device.driver().kind() == DriverKind::LEVEL_ZERO {
+        return Ok(Vec::new());
+    }
     let missing = peers != u64::MAX && (count..MOST as u32).any(|peer| peers >> peer & 1 != 0);
     if missing {
         let hint = "GVMM_POOL_PEERS names a device that is not there";

@@ -3,10 +3,10 @@
 
 use super::function;
 use super::pools::{Pools, shared_device};
+use super::tell;
 use crate::capi::entry::entry;
-use crate::capi::last_error;
 use crate::capi::pool::{PoolObject, explain};
-use crate::capi::status::{GVMM_ERROR_FORKED, GVMM_STATUS_SUCCESS, gvmm_status};
+use crate::capi::status::gvmm_status;
 use crate::capi::stream::resolve;
 use crate::capi::types::gvmm_pool;
 use crate::capi::versioned::Caller;
@@ -50,14 +50,6 @@ fn pool_over(address: DevicePtr, operation: Operation) -> Result<&'static Arc<Po
     let hint = "no block in use holds this address";
     let missing = || Error { address, ..Error::new(Kind::InvalidArgument, operation, hint) };
     POOLS.over(address).ok_or_else(missing)
-}
-
-/// Logs what a call without an answer could not do.
-#[inline]
-fn tell(status: gvmm_status, what: &str) {
-    if status != GVMM_STATUS_SUCCESS && status != GVMM_ERROR_FORKED {
-        log::warn!("{what}: {}", last_error::text());
-    }
 }
 
 /// PyTorch's allocation: memory of a device for work on a stream. The device's pool is made at the first call for it, over

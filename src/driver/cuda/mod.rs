@@ -126,6 +126,10 @@ impl Driver for CudaDriver {
         DriverKind::CUDA
     }
 
+    fn version_in_words(&self) -> Option<String> {
+        Some(format!("CUDA {}.{}", self.version() / 1000, self.version() % 1000 / 10))
+    }
+
     driver_calls!();
 
     fn copy(&self, device: Ordinal, stream: Stream, slices: &[CopySlice]) -> Result<u32> {

@@ -177,6 +177,10 @@ impl Driver for HipDriver {
         DriverKind::HIP
     }
 
+    fn version_in_words(&self) -> Option<String> {
+        Some(format!("HIP {}", api::in_words(self.version())))
+    }
+
     driver_calls!();
 
     fn copy(&self, device: Ordinal, stream: Stream, slices: &[CopySlice]) -> Result<u32> {

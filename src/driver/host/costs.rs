@@ -2,6 +2,7 @@
 //!
 //! The built-in tables were measured on H200 GPUs (driver 580, CUDA 13.0), what is about peers on two (docs/H200.md).
 
+use crate::driver::h200;
 use crate::units::ByteSize;
 use std::time::{Duration, Instant};
 
@@ -74,7 +75,6 @@ pub struct Costs {
 }
 
 const MIB: u64 = 1 << 20;
-const GIB: u64 = 1 << 30;
 
 impl Costs {
     /// The built-in table of that name, or none. `h200` is one H200 GPU; `h200-peer` has the same times and
@@ -83,36 +83,33 @@ impl Costs {
         matches!(name, "h200" | "h200-peer").then(|| Self::h200(name))
     }
 
-    /// Where a call was measured as a span, this is a value inside it; release and free were not measured.
     fn h200(name: &str) -> Self {
-        let by_bytes = |us: [f64; 4]| points([2 * MIB, 64 * MIB, GIB, 8 * GIB], us);
-        let with_peer = |us: [f64; 4]| points([2 * MIB, 64 * MIB, 256 * MIB, GIB], us);
+        let by_bytes = |table: h200::Table| {
+            table.iter().map(|&(mib, ns, _)| Point { at: mib * MIB, us: ns as f64 / 1e3 }).collect()
+        };
+        let by_slices = |[launch, slice]: [u64; 2]| {
+            [1, 1024].map(|at| Point { at, us: (launch + slice * at) as f64 / 1e3 }).into()
+        };
         Self {
             name: name.to_owned(),
             reserve_us: 17.0,
-            free_us: 0.0,
-            create: by_bytes([26.0, 26.0, 36.0, 89.0]),
-            release: Vec::new(),
-            map_us: 1.15,
-            unmap: by_bytes([19.0, 26.0, 36.0, 105.0]),
-            set_access: by_bytes([28.0, 47.0, 77.0, 324.0]),
-            peer_set_access_us: 0.0,
-            further_peer_set_access_us: 0.0,
-            first_peer_set_access: with_peer([1399.0, 2207.0, 2321.0, 18_876.0]),
-            further_first_peer_set_access_us: 0.0,
-            peer_set_access_mapping: with_peer([55.0, 67.0, 100.0, 138.0]),
-            further_peer_set_access_mapping_us: 0.0,
-            peer_unmap: with_peer([46.0, 51.0, 71.0, 87.0]),
-            further_peer_unmap_us: 0.0,
-            last_peer_unmap: with_peer([472.0, 771.0, 779.0, 1083.0]),
-            further_last_peer_unmap_us: 0.0,
+            create: by_bytes(h200::CREATE),
+            release: by_bytes(h200::RELEASE),
+            map_us: h200::MAP[0].1 as f64 / 1e3,
+            unmap: by_bytes(h200::UNMAP),
+            set_access: by_bytes(h200::SET_ACCESS),
+            first_peer_set_access: by_bytes(h200::FIRST_PEER_SET_ACCESS),
+            peer_set_access_mapping: by_bytes(h200::PEER_SET_ACCESS),
+            peer_unmap: by_bytes(h200::PEER_UNMAP),
+            last_peer_unmap: by_bytes(h200::LAST_PEER_UNMAP),
             allocate_us: 46.0,
             deallocate_us: 38.0,
-            copy_joint_host: points([1, 256, 1024], [4.4, 5.7, 10.9]),
-            copy_joint_device: points([1, 256, 1024], [6.3, 9.0, 17.3]),
+            copy_joint_host: by_slices(h200::COPY_HOST),
+            copy_joint_device: by_slices(h200::COPY_GPU),
             copy_single_host_us: 5.4,
             copy_single_device_us: 5.4,
-            bandwidth: 4_200_000_000_000,
+            bandwidth: h200::BANDWIDTH,
+            ..Self::default()
         }
     }
 
@@ -183,6 +180,7 @@ impl Costs {
     }
 }
 
+#[cfg(test)]
 fn points<const N: usize>(at: [u64; N], us: [f64; N]) -> Vec<Point> {
     at.into_iter().zip(us).map(|(at, us)| Point { at, us }).collect()
 }
@@ -263,26 +261,34 @@ mod tests {
     #[test]
     fn measured_points_come_out_as_measured() {
         let costs = h200();
-        assert!((costs.create_us(ByteSize::gib(8)) - 89.0).abs() < 1e-9);
-        assert!((costs.unmap_us(ByteSize::mib(64), 0, false) - 26.0).abs() < 1e-9);
-        assert!((costs.unmap_us(ByteSize::mib(64), 1, false) - 51.0).abs() < 1e-9);
+        for &(mib, ns, _) in h200::CREATE {
+            assert!((costs.create_us(ByteSize::mib(mib)) - ns as f64 / 1e3).abs() < 1e-9);
+        }
+        for (table, peers) in [(h200::UNMAP, 0), (h200::PEER_UNMAP, 1)] {
+            let (mib, ns, _) = table[1];
+            assert!((costs.unmap_us(ByteSize::mib(mib), peers, false) - ns as f64 / 1e3).abs() < 1e-9);
+        }
         let remap = costs.unmap_us(ByteSize::mib(2), 0, false)
             + costs.map_us
             + costs.set_access_us([(ByteSize::mib(2), 0)].into_iter(), false);
-        assert!((remap - 50.0).abs() < 5.0, "one remap takes about 50 µs, here {remap}");
+        assert!((remap - 47.0).abs() < 5.0, "one remap takes about 47 µs, here {remap}");
         let (_, device) = costs.copy_us(true, 1, 1 << 30);
         assert!((device - 512.0).abs() < 20.0, "1 GiB takes about 512 µs, here {device}");
+    }
+
+    fn us(table: h200::Table) -> f64 {
+        table[0].1 as f64 / 1e3
     }
 
     #[test]
     fn a_peer_costs_by_the_mapping_and_once_where_it_reached_none() {
         let costs = h200();
         let many = costs.set_access_us((0..64).map(|_| (ByteSize::mib(2), 1)), false);
-        assert!((many - 64.0 * 55.0).abs() < 1e-9);
+        assert!((many - 64.0 * us(h200::PEER_SET_ACCESS)).abs() < 1e-9);
         let first = costs.set_access_us([(ByteSize::mib(2), 1)].into_iter(), true);
-        assert!((first - (1399.0 + 55.0)).abs() < 1e-9);
+        assert!((first - us(h200::FIRST_PEER_SET_ACCESS) - us(h200::PEER_SET_ACCESS)).abs() < 1e-9);
         let none = costs.set_access_us((0..64).map(|_| (ByteSize::mib(2), 0)), false);
-        assert!((none - 64.0 * 28.0).abs() < 1e-9);
+        assert!((none - 64.0 * us(h200::SET_ACCESS)).abs() < 1e-9);
     }
 
     #[test]
@@ -295,12 +301,13 @@ mod tests {
         };
         let call = |peers| costs.set_access_us((0..2).map(|_| (ByteSize::mib(2), peers)), false);
         let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
-        close(call(0), 2.0 * 28.0);
-        close(call(1), 2.0 * 55.0);
-        close(call(3), 200.0 + 2.0 * (55.0 + 20.0));
-        close(costs.unmap_us(ByteSize::mib(2), 3, false), 46.0 + 10.0);
+        let [own, peer] = [h200::SET_ACCESS, h200::PEER_SET_ACCESS].map(us);
+        close(call(0), 2.0 * own);
+        close(call(1), 2.0 * peer);
+        close(call(3), 200.0 + 2.0 * (peer + 20.0));
+        close(costs.unmap_us(ByteSize::mib(2), 3, false), us(h200::PEER_UNMAP) + 10.0);
         let mixed = [(ByteSize::mib(2), 0), (ByteSize::mib(2), 2)];
-        close(costs.set_access_us(mixed.into_iter(), false), 28.0 + 100.0 + 65.0);
+        close(costs.set_access_us(mixed.into_iter(), false), own + 100.0 + peer + 10.0);
     }
 
     #[test]
@@ -317,9 +324,9 @@ mod tests {
         close(call(1, true), 18_000.0 + call(1, false));
         close(call(3, true), 18_600.0 + call(3, false));
         close(call(0, true), call(0, false));
-        close(costs.unmap_us(ByteSize::mib(2), 1, true), 440.0 + 46.0);
-        close(costs.unmap_us(ByteSize::mib(2), 2, true), 470.0 + 46.0);
-        close(costs.unmap_us(ByteSize::mib(2), 0, true), 19.0);
+        close(costs.unmap_us(ByteSize::mib(2), 1, true), 440.0 + us(h200::PEER_UNMAP));
+        close(costs.unmap_us(ByteSize::mib(2), 2, true), 470.0 + us(h200::PEER_UNMAP));
+        close(costs.unmap_us(ByteSize::mib(2), 0, true), us(h200::UNMAP));
         assert!(costs.tells_first_and_last() && !Costs::default().tells_first_and_last());
     }
 

@@ -298,7 +298,7 @@ fn costs_show_in_the_device_s_information_and_in_what_a_call_shall_take() {
     let d = driver(HostConfig { costs: Some("h200".to_owned()), devices: 2, ..HostConfig::default() });
     let info = d.device_info(DEVICE).expect("a device");
     assert_eq!(info.simulated_costs.as_deref(), Some("h200"));
-    assert_eq!(info.bandwidth, 4_200_000_000_000);
+    assert_eq!(info.bandwidth, crate::driver::h200::BANDWIDTH);
     let (range, _) = memory(&d);
     let peer = Access { device: Ordinal(1), mode: AccessMode::READ };
     let us = d.memory.set_access(range, &[READ_WRITE, peer]).expect("access");

@@ -108,6 +108,13 @@ impl Device {
     }
 }
 
+impl Device {
+    /// Gives up virtual memory, before anything was made with it.
+    pub(super) fn plain_only(&mut self) {
+        (self.virtual_memory, self.share_as, self.granularity) = (false, 0, PLAIN);
+    }
+}
+
 fn modules_of(api: &Api, uuid: Uuid) -> Option<Modules> {
     let modules = Modules::find(api, uuid);
     if modules.is_none() {

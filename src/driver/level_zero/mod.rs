@@ -88,6 +88,20 @@ impl LevelZeroDriver {
         Core::attach(path, context, device).map(Self::around)
     }
 
+    /// The same driver for memory that such libraries get: where they would refuse what is mapped
+    /// ([`Self::mapped_type`]), the device has no virtual memory, and all of its memory is allocations.
+    #[must_use]
+    pub fn for_libraries(mut self) -> Self {
+        for device in self.core.devices.iter_mut().filter(|d| d.virtual_memory && d.usm == UsmType::UNKNOWN) {
+            log::info!(
+                "device {}: libraries refuse mapped memory on this driver: allocations",
+                device.ordinal.0
+            );
+            device.plain_only();
+        }
+        self
+    }
+
     fn around(core: Core) -> Self {
         log::debug!("{}: Level Zero, {} devices", core.api.path().display(), core.devices.len());
         let (ledger, lines) = (Ledger::default(), Lines::default());

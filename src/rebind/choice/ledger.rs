@@ -165,7 +165,8 @@ impl Problem {
         if !slot.allowed.has(Action::PATCH) {
             return NEVER;
         }
-        let each = u128::from(self.patch) * self.commands_of(slot).len() as u128 + u128::from(self.any_patch);
+        let commands = u128::from(self.patch) * self.commands_of(slot).len() as u128;
+        let each = u128::from(slot.patch) + commands + u128::from(self.any_patch);
         u64::try_from(each * u128::from(self.weight(slot.moves))).unwrap_or(NEVER).min(NEVER)
     }
 }

@@ -17,6 +17,8 @@ pub(super) struct Patching {
     cost: Vec<u128>,
     needs: Lists,
     users: Lists,
+    /// What each slot pays at least if it is patched: its part of each cell, were all users patched.
+    share: Vec<u64>,
 }
 
 /// Lists of numbers, one behind the other.
@@ -101,13 +103,19 @@ impl Patching {
         }
         let any = problem.slots.iter().any(|slot| slot.allowed.has(Action::PATCH));
         let users = needs.turned(cost.len());
-        any.then_some(Self { cost, needs, users })
+        let part = |(cell, cost): (usize, &u128)| cost / users.of(cell).len().max(1) as u128;
+        let parts: Vec<u128> = cost.iter().enumerate().map(part).collect();
+        let share = |i: usize| {
+            let share: u128 = needs.of(i).iter().map(|&cell| parts[cell as usize]).sum();
+            u64::try_from(share).unwrap_or(super::NEVER)
+        };
+        let share = (0..problem.slots.len()).map(share).collect();
+        any.then_some(Self { cost, needs, users, share })
     }
 
-    /// What slot `i` pays at least if it is patched: its part of each cell, were all users patched.
+    /// What slot `i` pays at least for its commands if it is patched.
     pub(super) fn share(&self, i: usize) -> u64 {
-        let part = |&cell: &u32| self.cost[cell as usize] / self.users.of(cell as usize).len().max(1) as u128;
-        u64::try_from(self.needs.of(i).iter().map(part).sum::<u128>()).unwrap_or(super::NEVER)
+        self.share[i]
     }
 
     /// Says which slots are patched where slot `i` costs `saves[i]` otherwise; 0 for one that is not to be patched.
@@ -236,7 +244,8 @@ impl<'a> Work<'a> {
     }
 }
 
-/// What patching would save each slot: what it costs by the cheapest action that is not patching.
+/// What patching would save each slot, its commands aside: what it costs by the cheapest action that is not patching.
 pub(super) fn savings(totals: &Totals, best: impl Fn(usize) -> u64) -> Vec<u64> {
-    (0..totals.len()).map(|i| if totals.may_patch(i) { best(i) } else { 0 }).collect()
+    let saved = |i: usize| best(i).saturating_sub(totals.get(i).patch);
+    (0..totals.len()).map(|i| if totals.may_patch(i) { saved(i) } else { 0 }).collect()
 }

@@ -17,6 +17,8 @@ pub(super) struct Total {
     pub(super) bake: u64,
     pub(super) map: u64,
     pub(super) copy: u64,
+    /// Without its commands.
+    pub(super) patch: u64,
     pub(super) moves: Moves,
     pub(super) ways: Ways,
     pub(super) may_patch: bool,
@@ -30,6 +32,7 @@ impl Totals {
             bake: problem.own(slot, Action::BAKE),
             map: problem.own(slot, Action::MAP),
             copy: problem.own(slot, Action::COPY),
+            patch: problem.own(slot, Action::PATCH),
             moves: slot.moves,
             ways: slot.ways,
             may_patch: slot.allowed.has(Action::PATCH) && !Problem::is_settled(slot),
@@ -105,31 +108,69 @@ pub(super) struct Priced {
     pub(super) least: u128,
 }
 
-/// Prices every case at once: slots that move together and need the same copies are summed once, not for each case.
-pub(super) fn price(problem: &Problem, totals: &Totals, patching: Option<&Patching>) -> Vec<Priced> {
-    // By columns and ways; in each, by whether maps (1), copies (2) and the least share of a patch (4) are counted.
-    let mut sums = vec![[0u128; 8]; 256 * 4];
-    for (i, total) in totals.iter().enumerate().filter(|(_, total)| !total.settled) {
-        let share = patching.filter(|_| total.may_patch).map_or(NEVER, |patching| patching.share(i));
-        let sum = &mut sums[total.moves.0 as usize * 4 + total.ways.0 as usize];
-        for (pattern, sum) in sum.iter_mut().enumerate() {
-            let with = |bit: usize, cost: u64| if pattern & bit != 0 { cost } else { NEVER };
-            let best = total.bake.min(with(1, total.map)).min(with(2, total.copy)).min(with(4, share));
-            *sum += u128::from(best);
+/// What all slots cost at best, each by itself, by the charges that are paid for: summed once, not for each case.
+#[derive(Debug)]
+struct Sums {
+    /// By the copies that are paid for, without remaps.
+    still: [u128; 4],
+    /// By those and the columns in which remaps are paid for: what that saves.
+    saved: Vec<[u128; 4]>,
+}
+
+impl Sums {
+    /// Of slots by what they cost otherwise, mapped and copied.
+    fn new(slots: impl Iterator<Item = (Moves, Ways, [u64; 3])>) -> Self {
+        let mut sums = Self { still: [0; 4], saved: vec![[0; 4]; 256] };
+        for (moves, ways, [otherwise, map, copy]) in slots {
+            for paid in 0..=Ways::ALL {
+                let copied = if ways.within(Ways(paid)) { copy } else { NEVER };
+                let still = otherwise.min(copied);
+                sums.still[paid as usize] += u128::from(still);
+                sums.saved[moves.0 as usize][paid as usize] += u128::from(still - still.min(map));
+            }
         }
+        // From what slots save that move in just these columns to those that move in some of them.
+        for bit in 0..8 {
+            for set in (0..256usize).filter(|set| set >> bit & 1 == 1) {
+                let less = sums.saved[set ^ 1 << bit];
+                sums.saved[set].iter_mut().zip(less).for_each(|(sum, less)| *sum += less);
+            }
+        }
+        sums
     }
-    let used: Vec<usize> = (0..sums.len()).filter(|&key| sums[key] != [0; 8]).collect();
+
+    fn of(&self, case: Case) -> u128 {
+        let ways = case.ways.0 as usize;
+        self.still[ways] - self.saved[case.remaps.0 as usize][ways]
+    }
+}
+
+/// Prices every case at once.
+pub(super) fn price(problem: &Problem, totals: &Totals, patching: Option<&Patching>) -> Vec<Priced> {
+    price_with(problem, totals, patching, |_| 0)
+}
+
+/// The same where each shadow of so many bytes costs `rent` besides.
+pub(super) fn price_with(
+    problem: &Problem,
+    totals: &Totals,
+    patching: Option<&Patching>,
+    rent: impl Fn(u64) -> u64,
+) -> Vec<Priced> {
+    let open = || totals.iter().enumerate().filter(|(_, total)| !total.settled);
+    let slot = |(i, total): (usize, &Total), otherwise: u64| {
+        let copy = total.copy.saturating_add(rent(problem.slots[i].shadow)).min(NEVER);
+        (total.moves, total.ways, [otherwise, total.map, copy])
+    };
+    let most = Sums::new(open().map(|(i, total)| slot((i, total), total.bake)));
+    let share = |i: usize, total: &Total| {
+        let share = patching.filter(|_| total.may_patch).map(|patching| patching.share(i) + total.patch);
+        share.unwrap_or(NEVER).min(total.bake)
+    };
+    let least = Sums::new(open().map(|(i, total)| slot((i, total), share(i, total))));
     let priced = |case: Case| {
         let charges = problem.charges(case);
-        let mut priced = Priced { case, most: charges, least: charges };
-        for &key in &used {
-            let maps = Moves((key / 4) as u8).within(case.remaps);
-            let copies = Ways((key % 4) as u8).within(case.ways);
-            let pattern = usize::from(maps) + 2 * usize::from(copies);
-            priced.most += sums[key][pattern];
-            priced.least += sums[key][pattern + 4];
-        }
-        priced
+        Priced { case, most: charges + most.of(case), least: charges + least.of(case) }
     };
     cases(totals).into_iter().map(priced).collect()
 }
@@ -138,48 +179,63 @@ pub(super) fn solve(problem: &Problem) -> Solution {
     let totals = Totals::new(problem);
     let patching = Patching::new(problem);
     let mut priced = price(problem, &totals, patching.as_ref());
-    // Stable, so that of equal cases it is always the first that counts.
-    priced.sort_by_key(|priced| priced.most);
-    let Some(first) = priced.first().copied() else {
-        return Solution { actions: Vec::new(), cost: 0, bound: 0 };
+    // The first of equals counts.
+    let Some(first) = priced.iter().min_by_key(|priced| priced.most).copied() else {
+        return Solution { actions: Vec::new(), cost: 0, bound: 0, tried: 0 };
     };
     let mut best = (first.most, first.case, None);
-    let Some(patching) = &patching else { return solution(problem, actions(&totals, first.case, None)) };
+    let Some(patching) = &patching else { return solution(problem, actions(&totals, first.case, None), 1) };
     let mut cores = Cores::new(problem, &totals, Some(patching));
     priced.sort_by_key(|priced| priced.least);
+    let mut tried = 1;
     for Priced { case, least, .. } in priced {
         if least >= best.0 {
             break;
         }
-        if cores.least(case) >= best.0 {
+        let core = cores.of(patching, case.ways);
+        let own = Case { remaps: core.remaps, ways: case.ways };
+        let cost = core.cost + problem.charges(own);
+        if cost < best.0 {
+            best = (cost, own, Some(core.patched.clone()));
+        }
+        if case == own || core.cost + problem.charges(case) >= best.0 {
             continue;
         }
+        tried += 1;
         let (core, patched) = decide(&totals, patching, case);
         let cost = core + problem.charges(case);
         if cost < best.0 {
             best = (cost, case, Some(patched));
         }
     }
-    solution(problem, actions(&totals, best.1, best.2.as_deref()))
+    solution(problem, actions(&totals, best.1, best.2.as_deref()), tried + cores.found())
 }
 
 /// What all slots cost in a case at best, its charges aside, and which slots are patched.
 fn decide(totals: &Totals, patching: &Patching, case: Case) -> (u128, Vec<bool>) {
     let best = |i: usize| totals.get(i).best(case).0;
     let patched = patching.choose(&savings(totals, best));
-    let others =
-        totals.iter().zip(&patched).enumerate().filter(|(_, (total, patched))| !total.settled && !**patched);
-    let others: u128 = others.map(|(i, _)| u128::from(best(i))).sum();
-    (others + patching.paid(&patched), patched)
+    let open = totals.iter().zip(&patched).enumerate().filter(|(_, (total, _))| !total.settled);
+    let own = open.map(|(i, (total, &patched))| if patched { total.patch } else { best(i) });
+    let own: u128 = own.map(u128::from).sum();
+    (own + patching.paid(&patched), patched)
 }
 
-/// What all slots cost at least, the charges of remaps and copies aside: found once for any set of copies, with every
-/// remap allowed, which is no more than with some of them. It is a bound that knows how patches are shared.
+/// The cheapest plan for any set of copies, with every remap allowed and its charges aside: found once, and no plan of a
+/// case costs less, whatever its budget. It is a bound that knows how patches are shared.
 pub(super) struct Cores<'a> {
     problem: &'a Problem,
     totals: &'a Totals,
     patching: Option<&'a Patching>,
-    known: [Option<u128>; 4],
+    known: [Option<Core>; 4],
+}
+
+/// One of them.
+struct Core {
+    cost: u128,
+    /// The columns in which it remaps.
+    remaps: Moves,
+    patched: Vec<bool>,
 }
 
 impl<'a> Cores<'a> {
@@ -188,16 +244,32 @@ impl<'a> Cores<'a> {
         totals: &'a Totals,
         patching: Option<&'a Patching>,
     ) -> Self {
-        Self { problem, totals, patching, known: [None; 4] }
+        Self { problem, totals, patching, known: [const { None }; 4] }
     }
 
     /// No plan of this case costs less, whatever its budget.
     pub(super) fn least(&mut self, case: Case) -> u128 {
         let Some(patching) = self.patching else { return 0 };
-        let every = Case { remaps: Moves(u8::MAX), ways: case.ways };
-        let known = &mut self.known[case.ways.0 as usize];
-        let core = *known.get_or_insert_with(|| decide(self.totals, patching, every).0);
-        core + self.problem.charges(case)
+        self.of(patching, case.ways).cost + self.problem.charges(case)
+    }
+
+    fn of(&mut self, patching: &Patching, ways: Ways) -> &Core {
+        let totals = self.totals;
+        self.known[ways.0 as usize].get_or_insert_with(|| {
+            let case = Case { remaps: Moves(u8::MAX), ways };
+            let (cost, patched) = decide(totals, patching, case);
+            let mapped = totals
+                .iter()
+                .zip(&patched)
+                .filter(|(total, patched)| !total.settled && !**patched && total.best(case).1 == Action::MAP);
+            let remaps = Moves(mapped.fold(0, |columns, (total, _)| columns | total.moves.0));
+            Core { cost, remaps, patched }
+        })
+    }
+
+    /// How many were found.
+    fn found(&self) -> u32 {
+        self.known.iter().flatten().count() as u32
     }
 }
 
@@ -210,7 +282,7 @@ fn actions(totals: &Totals, case: Case, patched: Option<&[bool]>) -> Vec<Action>
     totals.iter().enumerate().map(action).collect()
 }
 
-fn solution(problem: &Problem, actions: Vec<Action>) -> Solution {
+fn solution(problem: &Problem, actions: Vec<Action>, tried: u32) -> Solution {
     let cost = Ledger::price(problem, &actions);
-    Solution { actions, cost, bound: cost }
+    Solution { actions, cost, bound: cost, tried }
 }

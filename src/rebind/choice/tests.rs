@@ -10,7 +10,7 @@ struct Made {
     allowed: u8,
     ways: u8,
     shadow: u64,
-    costs: [u64; 3],
+    costs: [u64; 4],
     commands: Vec<u32>,
 }
 
@@ -21,7 +21,7 @@ fn made(columns: u32, commands: u32) -> impl Strategy<Value = Made> {
         1 => Just(0b0100u8),
         1 => Just(0b0001u8),
     ];
-    let costs = [Just(10_000u64).boxed(), (0u64..60).boxed(), (0u64..60).boxed()];
+    let costs = [Just(10_000u64).boxed(), (0u64..60).boxed(), (0u64..60).boxed(), (0u64..30).boxed()];
     (0..1u8 << columns, allowed, 1u8..4, 0u64..20, costs, prop::collection::vec(0..commands, 1..3)).prop_map(
         |(moves, allowed, ways, shadow, costs, mut commands)| {
             commands.sort_unstable();
@@ -48,7 +48,7 @@ fn problem(slots: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value
         for made in slots {
             let start = problem.commands.len() as u32;
             problem.commands.extend(&made.commands);
-            let [bake, map, copy] = made.costs;
+            let [bake, map, copy, patch] = made.costs;
             problem.slots.push(Candidate {
                 moves: Moves(made.moves),
                 allowed: Allowed(made.allowed),
@@ -57,6 +57,7 @@ fn problem(slots: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value
                 bake,
                 map,
                 copy,
+                patch,
                 commands: (start, problem.commands.len() as u32),
             });
         }
@@ -87,6 +88,7 @@ fn cost(problem: &Problem, actions: &[Action]) -> u128 {
         commands.sort_unstable();
         commands.dedup();
         step += problem.patch * commands.len() as u64;
+        step += by(Action::PATCH).map(|slot| slot.patch).sum::<u64>();
         step += if by(Action::PATCH).next().is_some() { problem.any_patch } else { 0 };
         let copied = || (0..actions.len()).filter(|&i| actions[i] == Action::COPY).map(|i| &problem.slots[i]);
         step += copied().map(|slot| slot.copy).sum::<u64>();
@@ -224,6 +226,7 @@ fn fourteen_slots_are_exact_and_fifteen_are_not() {
         bake: 1_000_000,
         map: 100 + n * n % 17,
         copy: 1 + n % 2,
+        patch: 0,
         commands: (0, 0),
     };
     let problem = |slots: u64| Problem {
@@ -243,7 +246,7 @@ fn fourteen_slots_are_exact_and_fifteen_are_not() {
 
 #[test]
 fn nothing_to_decide_costs_nothing() {
-    assert_eq!(solve(&Problem::default()), Solution { actions: vec![], cost: 0, bound: 0 });
+    assert_eq!(solve(&Problem::default()), Solution { actions: vec![], cost: 0, bound: 0, tried: 1 });
 }
 
 /// Work, not time: what is solved is a case for each set of steps in which slots move together, whatever their number.
@@ -266,4 +269,62 @@ fn ten_thousand_slots_are_as_many_cases_as_they_have_rhythms() {
     assert_eq!(cases(&[0, 0b1111]), 2 * 4);
     assert_eq!(cases(&[0, 0b0101, 0b1010]), 4 * 4);
     assert_eq!(cases(&(0..16).collect::<Vec<u8>>()), 16 * 4);
+}
+
+/// 10,000 slots of which half move in any of 8 steps, 16 and more a command, with an H200's costs or nearly.
+fn ten_thousand(patch: u64, budget: u64) -> Problem {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut below = |end: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % end
+    };
+    let mut problem = Problem {
+        weights: vec![1; 8],
+        command_count: 626,
+        patch,
+        any_patch: 450_000,
+        any_remap: 90_000_000,
+        any_copy: [5_500_000; 2],
+        budget,
+        ..Problem::default()
+    };
+    for i in 0..10_000u64 {
+        let (shadow, ways) = (4 << below(27), 1 + below(3) as u8);
+        let start = problem.commands.len() as u32;
+        problem.commands.extend([(i / 16) as u32, below(626) as u32]);
+        let moves = if below(2) == 0 { below(256) as u8 } else { 0 };
+        problem.slots.push(Candidate {
+            moves: Moves(moves),
+            allowed: Allowed(0b1111),
+            ways: Ways(ways),
+            shadow,
+            bake: 100_000_000_000,
+            map: 2 * (55_000_000 + shadow / 20),
+            copy: u64::from(ways.count_ones()) * (8_000 + shadow / 2),
+            patch: 50_000,
+            commands: (start, problem.commands.len() as u32),
+        });
+    }
+    problem
+}
+
+/// Work, not time: few plans are made, however many settings of the charges there are.
+#[test]
+fn ten_thousand_slots_that_move_in_any_steps_take_few_plans() {
+    if cfg!(miri) {
+        return;
+    }
+    let rules = 9 + 3 + 2;
+    let most = (greedy::MOST_FILLED + rules) as u32 * 2;
+    for patch in [620_000, 15_000] {
+        for budget in [u64::MAX, 64 << 20, 0] {
+            let problem = ten_thousand(patch, budget);
+            assert_eq!(relaxed::cases(&relaxed::Totals::new(&problem)).len(), 256 * 4);
+            let solution = solve(&problem);
+            assert!(solution.tried <= most, "{patch}, {budget}: {}", solution.tried);
+            assert!(solution.cost <= solution.bound + solution.bound / 50, "{patch}, {budget}: {solution:?}");
+        }
+    }
 }

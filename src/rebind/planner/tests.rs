@@ -37,7 +37,11 @@ fn slot(bytes: u64) -> Slot {
 fn what_never_moves_is_baked_and_costs_nothing() {
     let plan = planned(&[slot(4), slot(1 << 30)], &[0, 0], |_| ());
     assert_eq!(plan.actions, [Action::BAKE; 2]);
-    assert_eq!((plan.price, plan.bound), (Price::default(), Picos::ZERO));
+    // They are looked at.
+    let costs = Profile::builtin("h200").expect("built in");
+    let host = costs.step.median.plus(costs.slot.median.times(2));
+    let step = Cost { host, gpu: Picos::ZERO };
+    assert_eq!((plan.price, plan.bound), (Price { step, ..Price::default() }, Picos::ZERO));
 }
 
 #[test]
@@ -51,8 +55,12 @@ fn a_large_one_that_rarely_moves_is_mapped_where_nothing_can_be_patched() {
     let slots = [slot(1 << 30), slot(1 << 30)];
     let plan = planned(&slots, &[0b1000, 0], |s| (s.commands, s.budget) = (None, ByteSize::gib(4)));
     assert_eq!(plan.actions, [Action::MAP, Action::BAKE]);
-    // 33.3, 7.6 and 62.8 µs for the remap and 60 for what it stops, in one step of four; and a slot that changed.
-    assert_eq!(plan.price.step.host, Picos((103_700_000 + 60_000_000) / 4 + 52_000 / 4));
+    // A remap and what it stops, in one step of four; and a slot that changed.
+    let profile = Profile::builtin("h200").expect("built in");
+    let costs = Costs::new(&profile, Rules::default());
+    let remap = costs.remap(ByteSize::gib(1)).plus(costs.any_remap()).plus(costs.changed());
+    let expected = remap.plus(costs.any_step(2).times(4));
+    assert_eq!(plan.price.step.host, Picos(expected.host.0 / 4));
 }
 
 #[test]
@@ -154,10 +162,11 @@ fn a_plan_is_explained() {
     let plan = plan(&situation);
     for explanation in explain(&situation, &plan.actions) {
         assert_eq!((explanation.action, explanation.moved), (Action::COPY, 4));
-        // Two slices of 3 and 5 ns, and 256 bytes moved.
-        assert!((16_000..17_000).contains(&explanation.cost.0), "{explanation:?}");
+        let copy = situation.costs().copy(&slots[0]);
+        assert_eq!(explanation.cost, copy.host.plus(copy.gpu));
         let (next, cost) = explanation.next.expect("it may be mapped");
         // Of itself and for the wait, on both sides.
-        assert_eq!((next, cost), (Action::MAP, Picos::ns(2 * (53_300 + 60_000))));
+        let remap = situation.costs().remap(ByteSize::mib(2)).plus(situation.costs().any_remap());
+        assert_eq!((next, cost), (Action::MAP, remap.host.plus(remap.gpu)));
     }
 }

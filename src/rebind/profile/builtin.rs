@@ -1,7 +1,7 @@
 //! Profiles that need no file.
 
-use super::{Charge, Curve, Figure, JointCopy, Origin, Point, Profile};
-use crate::driver::{DeviceInfo, DriverKind};
+use super::{Charge, Curve, Figure, JointCopy, Origin, Picos, Point, Profile};
+use crate::driver::{DeviceInfo, DriverKind, h200};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -20,11 +20,13 @@ pub(super) fn for_device(info: &DeviceInfo, driver: DriverKind) -> Profile {
     profile
 }
 
-/// NVIDIA H200, one and two with peer access (driver 580, CUDA 13.0, 2026-11-30), in the words of docs/H200.md: "profile"
-/// is what `gvmm bench profile` measured on one, "call by call" and "steps" are its tables. A spread reaches to what other
-/// runs of that day gave.
+/// NVIDIA H200, one and two with peer access (driver 580, CUDA 13.0, 2026-11-30), in the words of docs/H200.md: the driver's
+/// calls are what the host driver simulates; the others are what `gvmm bench profile` measured.
 pub(super) fn h200() -> Profile {
-    let [create, release, map, unmap, set_access] = h200_calls();
+    let further = |one: h200::Table, peer: h200::Table| {
+        let pairs = peer.iter().zip(one).map(|(&(mib, peer, _), &(_, one, _))| (mib, peer - one, 0));
+        by_mib(&pairs.collect::<Vec<_>>())
+    };
     Profile {
         origin: Origin {
             device: "NVIDIA H200".into(),
@@ -32,82 +34,47 @@ pub(super) fn h200() -> Profile {
             driver_version: "CUDA 13.0".into(),
             date: "2026-11-30".into(),
         },
-        // Profile: 1 GiB in 504 µs.
-        bandwidth: 4_260_000_000_000,
-        create,
-        release,
-        map,
-        unmap,
-        set_access,
-        // Call by call: one call over N blocks takes N times what one takes, with a peer and without.
+        bandwidth: h200::BANDWIDTH,
+        create: by_mib(h200::CREATE),
+        release: by_mib(h200::RELEASE),
+        map: by_mib(h200::MAP),
+        unmap: by_mib(h200::UNMAP),
+        set_access: by_mib(h200::SET_ACCESS),
+        // One call over N blocks takes N times what one takes, with a peer and without.
         set_access_call: Figure::ns(0),
         peer_set_access_call: Figure::ns(0),
-        // Call by call, two GPUs, 64 to 256 blocks: what the first peer adds to a block in the same run, put on top of the
-        // figures above. What it takes once more when a peer reaches nothing yet, 1.4 ms and more, is not of a step.
-        peer_set_access: curve([
-            (2, 55_000, 6_000),
-            (64, 67_000, 9_000),
-            (256, 100_000, 20_000),
-            (1024, 138_000, 10_000),
-        ]),
-        peer_unmap: curve([
-            (2, 41_500, 4_800),
-            (64, 47_200, 6_000),
-            (256, 66_400, 10_000),
-            (1024, 87_000, 5_000),
-        ]),
-        // Steps: one remap in llama_donate and llama_donate_all (4096 beside 65536) makes the driver's calls of a step 95
-        // and 91 µs longer, of which that remap's own are 46: what follows it is slower too.
-        remap: Figure::ns(47_000).spread_ns(4_000),
-        // The same rows: 17 and 9 µs more outside of driver calls.
-        remap_wait: Figure::ns(13_000).spread_ns(9_000),
-        copy_in: h200_copy(3_500),
-        copy_out: h200_copy(3_500),
-        // What gives the graph's copy its far ends is one call for each, 0.6 µs and what begin writes for it; on the GPU
-        // the kernels are those of launched copies.
-        plan_in: h200_copy(700),
-        plan_out: h200_copy(700),
-        // Profile: 256 slots that changed.
-        changed_slot: Figure::ns(52),
-        // Profile: 1 to 256 nodes of a graph that is launched behind other work. On a stream with nothing to do the GPU
-        // waits for the host as long.
-        patch: Charge { host: Figure::ns(200), gpu: Figure::ns(250) },
-        patch_command: Charge { host: Figure::ns(620), gpu: Figure::ns(0) },
+        peer_set_access: by_mib(h200::PEER_SET_ACCESS),
+        peer_unmap: by_mib(h200::PEER_UNMAP),
+        // Not measured: what the first adds, once more.
+        further_peer_set_access: further(h200::SET_ACCESS, h200::PEER_SET_ACCESS),
+        further_peer_unmap: further(h200::UNMAP, h200::PEER_UNMAP),
+        first_peer_set_access: by_mib(h200::FIRST_PEER_SET_ACCESS),
+        // What follows is by steps, timed as a training loop runs them: `gvmm bench profile`, and where those that
+        // `gvmm bench steps` made were dearer throughout (patched commands), nearer to these. By itself a remap slows no
+        // other call; beside copies it is 4 µs dearer.
+        remap: Figure::ns(1_000).spread_ns(3_400),
+        remap_slot: Figure::ns(180),
+        remap_wait: Figure::ns(1_300),
+        // Slices that are read lie far apart and are cold: 13 ns for 4 B, 42 for 4 KiB.
+        copy_in: h200_copy(h200::COPY_HOST, [h200::COPY_GPU[0], 28]),
+        copy_out: h200_copy(h200::COPY_HOST, [h200::COPY_GPU[0], 1]),
+        plan_in: h200_copy([1_200, 7], [1_800, 28]),
+        plan_out: h200_copy([1_200, 7], [1_800, 1]),
+        step: Figure::ns(150),
+        slot: Figure { median: Picos(2_300), spread: Picos::ZERO },
+        changed_slot: Figure::ns(37),
+        patch: Charge { host: Figure::ns(0), gpu: Figure::ns(300) },
+        patch_slot: Figure::ns(70),
+        patch_command: Charge { host: Figure::ns(580).spread_ns(80), gpu: Figure::ns(0) },
         host_hidden: false,
     }
 }
 
-/// In this order: making blocks, giving them up, mapping, unmapping, setting access.
-fn h200_calls() -> [Curve; 5] {
-    [
-        // Call by call, one GPU, 64 blocks.
-        curve([(2, 7_700, 2_300), (64, 13_200, 6_000), (256, 27_200, 5_000), (1024, 50_700, 100_000)]),
-        curve([(2, 11_000, 2_300), (64, 28_500, 15_000), (256, 142_500, 50_000), (1024, 302_500, 237_000)]),
-        // Profile; 256 MiB call by call, 8 GiB from calls in a loop.
-        curve([(2, 6_700, 1_400), (64, 6_600, 2_500), (256, 8_400, 3_300), (1024, 7_600, 5_300)]),
-        curve([
-            (2, 21_600, 2_900),
-            (64, 21_600, 6_300),
-            (256, 30_900, 6_300),
-            (1024, 33_300, 11_100),
-            (8192, 105_000, 0),
-        ]),
-        curve([
-            (2, 25_000, 3_500),
-            (64, 25_700, 6_200),
-            (256, 49_000, 6_500),
-            (1024, 62_800, 18_600),
-            (8192, 324_000, 0),
-        ]),
-    ]
-}
-
-/// One launch takes `host_ns` on the host. By routes, with far ends by value: 3.1 to 3.9 µs for a launch, and 3 ns for each
-/// slice; behind a step's other work 2 µs on the GPU, and 5 ns for each slice besides its bytes.
-const fn h200_copy(host_ns: u64) -> JointCopy {
+/// What a launch and each slice take in ns.
+const fn h200_copy(host: [u64; 2], gpu: [u64; 2]) -> JointCopy {
     JointCopy {
-        launch: Charge { host: Figure::ns(host_ns).spread_ns(400), gpu: Figure::ns(2_000) },
-        slice: Charge { host: Figure::ns(3), gpu: Figure::ns(5) },
+        launch: Charge { host: Figure::ns(host[0]).spread_ns(400), gpu: Figure::ns(gpu[0]) },
+        slice: Charge { host: Figure::ns(host[1]), gpu: Figure::ns(gpu[1]) },
     }
 }
 
@@ -133,24 +100,31 @@ pub(super) fn cautious(driver: DriverKind, bandwidth: u64) -> Profile {
         peer_set_access_call: Figure::ns(peer),
         peer_set_access: by_bytes([80_000, 140_000, 220_000, 960_000]),
         peer_unmap: by_bytes([60_000, 80_000, 120_000, 320_000]),
+        further_peer_set_access: by_bytes([40_000, 70_000, 110_000, 480_000]),
+        further_peer_unmap: by_bytes([30_000, 40_000, 60_000, 160_000]),
+        first_peer_set_access: by_bytes([2_000_000, 3_000_000, 20_000_000, 20_000_000]),
         remap: Figure::ns(remap),
+        remap_slot: Figure::ns(500),
         remap_wait: Figure::ns(50_000),
         copy_in: copy,
         copy_out: copy,
         plan_in: copy,
         plan_out: copy,
+        step: Figure::ns(500),
+        slot: Figure::ns(10),
         changed_slot: Figure::ns(100),
         // XLA's own patched launches take about 100 µs more than others, and 1.7 µs a node.
         patch: Charge { host: Figure::ns(100_000), gpu: Figure::ns(0) },
+        patch_slot: Figure::ns(100),
         patch_command: Charge { host: Figure::ns(1_700), gpu: Figure::ns(1_700) },
         host_hidden: false,
     }
 }
 
 /// Times in ns, with their spread, by MiB.
-fn curve<const N: usize>(points: [(u64, u64, u64); N]) -> Curve {
-    let point = |(mib, ns, spread)| Point { bytes: mib * MIB, time: Figure::ns(ns).spread_ns(spread) };
-    Curve::new(points.into_iter().map(point).collect()).unwrap_or_default()
+fn by_mib(points: &[(u64, u64, u64)]) -> Curve {
+    let point = |&(mib, ns, spread)| Point { bytes: mib * MIB, time: Figure::ns(ns).spread_ns(spread) };
+    Curve::new(points.iter().map(point).collect()).unwrap_or_default()
 }
 
 /// Times in ns at 2 MiB, 64 MiB, 1 GiB and 8 GiB.

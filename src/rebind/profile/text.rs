@@ -31,14 +31,21 @@ fn visit(profile: &mut Profile, each: &mut dyn FnMut(&str, Field<'_>)) {
     each("peer_set_access_call_us", Field::Time(&mut p.peer_set_access_call));
     each("peer_set_access_us", Field::Curve(&mut p.peer_set_access));
     each("peer_unmap_us", Field::Curve(&mut p.peer_unmap));
+    each("further_peer_set_access_us", Field::Curve(&mut p.further_peer_set_access));
+    each("further_peer_unmap_us", Field::Curve(&mut p.further_peer_unmap));
+    each("first_peer_set_access_us", Field::Curve(&mut p.first_peer_set_access));
     each("remap_us", Field::Time(&mut p.remap));
+    each("remap_slot_us", Field::Time(&mut p.remap_slot));
     each("remap_wait_us", Field::Time(&mut p.remap_wait));
     visit_copy("copy_in", &mut p.copy_in, each);
     visit_copy("copy_out", &mut p.copy_out, each);
     visit_copy("plan_in", &mut p.plan_in, each);
     visit_copy("plan_out", &mut p.plan_out, each);
+    each("step_us", Field::Time(&mut p.step));
+    each("slot_us", Field::Time(&mut p.slot));
     each("changed_slot_us", Field::Time(&mut p.changed_slot));
     visit_charge("patch", &mut p.patch, each);
+    each("patch_slot_us", Field::Time(&mut p.patch_slot));
     visit_charge("patch_command", &mut p.patch_command, each);
     each("host_hidden", Field::Switch(&mut p.host_hidden));
 }
@@ -95,9 +102,12 @@ fn curve(value: &Curve) -> String {
 pub(super) fn parse(text: &str) -> Result<Profile, String> {
     let mut values = values(text)?;
     match values.remove("format") {
-        Some((_, "1")) => {}
+        Some((_, format)) if format.parse() == Ok(Profile::FORMAT) => {}
         Some((line, other)) => {
-            return Err(format!("line {line}: format {other} is not known; this library reads 1"));
+            let ours = Profile::FORMAT;
+            return Err(format!(
+                "line {line}: format {other} is not known; this library reads {ours}: measure again"
+            ));
         }
         None => return Err("the key `format` is missing".to_owned()),
     }
@@ -189,14 +199,21 @@ fn empty() -> Profile {
         peer_set_access_call: time,
         peer_set_access: Curve::default(),
         peer_unmap: Curve::default(),
+        further_peer_set_access: Curve::default(),
+        further_peer_unmap: Curve::default(),
+        first_peer_set_access: Curve::default(),
         remap: time,
+        remap_slot: time,
         remap_wait: time,
         copy_in: copy,
         copy_out: copy,
         plan_in: copy,
         plan_out: copy,
+        step: time,
+        slot: time,
         changed_slot: time,
         patch: charge,
+        patch_slot: time,
         patch_command: charge,
         host_hidden: false,
     }
@@ -254,7 +271,7 @@ mod tests {
         for (key, line, part) in [
             ("remap_us", "", "`remap_us` is missing"),
             ("format", "", "`format` is missing"),
-            ("format", "format = 2", "format 2 is not known"),
+            ("format", "format = 1", "format 1 is not known; this library reads 2: measure again"),
             ("remap_us", "remap_us = -1", "expected microseconds"),
             ("remap_us", "remap_us = NaN", "expected microseconds"),
             ("remap_us", "remap_us = 1e99", "expected microseconds"),

@@ -114,8 +114,7 @@ impl<N> Ref<N> {
     }
 }
 
-#[cold]
-fn invalid() -> Error {
+pub(super) fn invalid() -> Error {
     Error::new(Kind::InvalidHandle, Operation::None, "the handle is stale, foreign or of another type")
 }
 
@@ -353,12 +352,6 @@ pub(super) fn look_up<N: Noun>(handle: *mut N::Handle) -> Result<Ref<N>> {
         return Err(Error::new(Kind::Poisoned, Operation::None, hint));
     }
     Ok(object)
-}
-
-/// Fails for a handle that died while a call went on. What the call did before, who ended it has seen or sees this.
-#[inline]
-pub(super) fn check_live<N: Noun>(handle: *mut N::Handle) -> Result<()> {
-    if N::table().is_live(key(handle)) { Ok(()) } else { Err(invalid()) }
 }
 
 /// The [`Noun::facts`] of a handle's object, where it is alive and whole. Takes no lock.

@@ -145,9 +145,9 @@ pub unsafe extern "C" fn gvmm_pool_alloc(
             let address =
                 pool.alloc(ByteSize(size_bytes), stream).inspect_err(|error| explain(pool, error))?;
             // Destroyed meanwhile, while nothing was in use: the block would go with the pool.
-            if let Err(gone) = handle::check_live::<PoolObject>(handle) {
+            if !PoolObject::table().is_live(handle::key(handle)) {
                 let _ = pool.free(address);
-                return Err(gone);
+                return Err(handle::invalid());
             }
             out.write(address.get());
             Ok(())

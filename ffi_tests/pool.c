@@ -290,6 +290,21 @@ static void eight_threads(void) {
     CHECK(destroyed == 1);
 }
 
+/* Destroyed while a block is on its way: that would go with the pool, and is not given. */
+static void end_it(uint64_t size, void *pool) {
+    (void)size;
+    OK(gvmm_pool_set_limit(pool, GVMM_POOL_NO_LIMIT));
+    OK(gvmm_pool_destroy(pool));
+}
+static void ends_meanwhile(void) {
+    gvmm_pool *pool = make_pool((gvmm_pool_desc){.limit_bytes = 4 * MIB});
+    OK(gvmm_pool_on_pressure(pool, end_it, pool));
+    uint64_t address = 0;
+    EXPECT(GVMM_ERROR_INVALID_HANDLE, gvmm_pool_alloc(pool, 8 * MIB, s, &address));
+    CHECK(address == 0);
+    EXPECT(GVMM_ERROR_INVALID_HANDLE, gvmm_pool_destroy(pool));
+}
+
 int main(void) {
     setenv("GVMM_HOST_MEMORY", "256M", 1);
     setenv("GVMM_HOST_DEVICES", "2", 1);
@@ -304,6 +319,7 @@ int main(void) {
     limits();
     descriptions();
     eight_threads();
+    ends_meanwhile();
     OK(gvmm_stream_destroy(s));
     OK(gvmm_stream_destroy(t));
     OK(gvmm_device_close(other_device));

@@ -35,6 +35,9 @@ int main(void) {
     OK(gvmm_stream_synchronize(stream));
     CHECK(now(value) == 8 && now(others) == 0);
 
+    EXPECT(GVMM_ERROR_INVALID_ARGUMENT, gvmm_timeline_write(timeline, stream, 7)); /* it would never be at rest */
+    EXPECT(GVMM_ERROR_INVALID_ARGUMENT, gvmm_timeline_write(timeline, stream, 1ull << 63));
+    OK(gvmm_timeline_write(timeline, stream, 8));
     EXPECT(GVMM_ERROR_INVALID_STREAM, gvmm_timeline_write(timeline, NULL, 9));
     OK(gvmm_stream_capture_begin(stream));
     EXPECT(GVMM_ERROR_STREAM_CAPTURING, gvmm_timeline_write(timeline, stream, 9));

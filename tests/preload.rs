@@ -5,6 +5,7 @@
 mod rig;
 
 use rig::{BOTH, Scene, Vendor, library, own, vendors_library};
+use std::process::Command;
 
 const SCENES: [&str; 10] = [
     "buffers",
@@ -307,6 +308,53 @@ fn a_trace_has_a_line_for_each_call_of_many_threads() {
         Scene::with(Vendor::Cuda, "nccl", "observe").set("GVMM_PRELOAD_TRACE", "/nowhere/trace").run();
     nowhere.clean();
     assert_eq!(nowhere.log.lines().count(), 1, "{nowhere:?}");
+}
+
+#[test]
+fn what_no_trace_can_be_written_to_does_not_hold_the_program_up() {
+    let folder = own("no_file");
+    let pipe = folder.join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    let bare = Scene::bare(Vendor::Cuda, "nccl").run();
+    for path in [pipe.to_str().expect("UTF-8"), folder.to_str().expect("UTF-8"), "/dev/null"] {
+        let seen = Scene::with(Vendor::Cuda, "nccl", "observe").set("GVMM_PRELOAD_TRACE", path).run();
+        assert_eq!(seen.out, bare.out, "{path}");
+        assert_eq!(seen.log.lines().count(), 1, "{seen:?}");
+        assert!(seen.log.contains("no trace is written"), "{seen:?}");
+    }
+}
+
+#[test]
+fn a_trace_that_grows_too_long_does_not_end_the_program() {
+    let trace = own("too_long").join("trace");
+    let scene = Scene::with(Vendor::Cuda, "speed", "observe");
+    let scene = scene.set("GVMM_PRELOAD_TRACE", trace.to_str().expect("UTF-8"));
+    // As much as a block of the stand-in needs.
+    let seen = scene.by_shell("ulimit -f 2048; exec \"$0\" \"$@\"").run();
+    seen.clean();
+    assert_eq!(seen.log.matches("calls go on unwritten").count(), 1, "{seen:?}");
+    let length = std::fs::metadata(&trace).expect("a trace").len();
+    assert!((2 << 20) - 256 < length && length <= 2 << 20, "{length}: as long as it may be");
+}
+
+#[test]
+fn a_log_that_nobody_reads_does_not_end_the_program() {
+    let scene = Scene::with(Vendor::Cuda, "nccl", "observe").set("GVMM_LOG", "info");
+    // The reader of standard error has gone before the program starts.
+    let seen = scene.by_shell("exec 2> >(exec true); wait $!; \"$0\" \"$@\"").run();
+    seen.clean();
+}
+
+#[test]
+fn a_driver_that_was_closed_before_is_answered_for_as_ever() {
+    let bare = Scene::bare(Vendor::Cuda, "buffers").set("CLOSED_BEFORE", "1").run();
+    for mode in ["observe", "on"] {
+        let scene = || Scene::with(Vendor::Cuda, "buffers", mode).set("CLOSED_BEFORE", "1");
+        let seen = scene().set("GVMM_LOG", "info").run();
+        assert_eq!(seen.saw(), bare.saw());
+        seen.clean();
+        assert!(seen.log.contains(" map 10 ("), "{seen:?}");
+    }
 }
 
 #[test]

@@ -308,3 +308,36 @@ fn memory_is_allocations_where_libraries_refuse_what_is_mapped() {
         bench.ze.no_breach();
     });
 }
+
+#[test]
+fn of_many_first_queues_one_is_the_first_and_a_failure_leaves_none() {
+    alone("of_many_first_queues_one_is_the_first_and_a_failure_leaves_none", |_| {
+        let bench = Bench::new("xpu-first", 9, c"one", |ze| ze);
+        let failed = bench.queue();
+        bench.ze.fail("zeDeviceGetProperties", 1, 0x7000_0001);
+        assert!(alloc(MIB, 0, failed).is_null(), "nothing is opened");
+        let first = bench.queue();
+        // The first block is made when virtual memory is tried.
+        bench.ze.fail("zePhysicalMemCreate", 2, 0x7000_0002);
+        assert!(alloc(MIB, 0, first).is_null(), "there is a pool, without memory");
+        refused(0, failed, "a second stream");
+        assert!(!alloc(MIB, 0, first).is_null());
+        let queues: Vec<u64> =
+            (0..8).map(|_| bench.queue_in(bench.context, bench.devices[1], USUAL)).collect();
+        let start = std::sync::Barrier::new(queues.len());
+        let taken = std::thread::scope(|scope| {
+            let start = &start;
+            let spawn = |queue: &u64| {
+                let queue = *queue;
+                scope.spawn(move || {
+                    start.wait();
+                    !alloc(MIB, 1, queue).is_null()
+                })
+            };
+            let threads: Vec<_> = queues.iter().map(spawn).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).filter(|taken| *taken).count()
+        });
+        assert_eq!((taken, stats(1).all.blocks.current), (1, 1));
+        bench.ze.no_breach();
+    });
+}

@@ -121,6 +121,14 @@ mod tests {
         assert!(read(&mut "a,b,c\n".as_bytes()).is_err());
         assert!(read(&mut "".as_bytes()).is_err());
         assert!(read(&mut "# gvmm vmm-trace 2 cuda 1\n".as_bytes()).is_err());
+        let most = "1,5,create,0,18446744073709551615,0,1,a,,18446744073709551615\n";
+        let launch = "1,5,launch,0,18446744073709551615,1,0,1,,1\n";
+        let text = serde_json::to_value(of(&[launch, most, most, launch].concat())).expect("JSON");
+        assert_eq!(
+            (&text["steps"]["count"], &text["calls"][0]["count"]),
+            (&1.into(), &2.into()),
+            "no sum passes its end"
+        );
         assert_eq!(of("1,5,map,0\nx\n9,5,map,0,zz,f,1,1,,1\n").unread, 3);
     }
 }

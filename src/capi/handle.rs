@@ -114,7 +114,7 @@ impl<N> Ref<N> {
     }
 }
 
-fn invalid() -> Error {
+pub(super) fn invalid() -> Error {
     Error::new(Kind::InvalidHandle, Operation::None, "the handle is stale, foreign or of another type")
 }
 

@@ -139,10 +139,16 @@ pub unsafe extern "C" fn gvmm_pool_alloc(
     let c = unsafe { Caller::vouches() };
     entry_short(Operation::Allocate, |thread| {
         let out = c.out(out_address)?;
-        handle::visit(thread, pool, |PoolObject { pool, .. }| {
+        let handle = pool;
+        handle::visit(thread, handle, |PoolObject { pool, .. }| {
             let stream = stream::resolve(pool.device(), stream)?;
             let address =
                 pool.alloc(ByteSize(size_bytes), stream).inspect_err(|error| explain(pool, error))?;
+            // Destroyed meanwhile, while nothing was in use: the block would go with the pool.
+            if !PoolObject::table().is_live(handle::key(handle)) {
+                let _ = pool.free(address);
+                return Err(handle::invalid());
+            }
             out.write(address.get());
             Ok(())
         })

@@ -44,10 +44,10 @@ pub unsafe extern "C" fn gvmm_timeline_create(
 
 /// Enqueues a write: once the stream has run all that was enqueued before, the timeline's number becomes `value`.
 ///
-/// State: changes none but the stream's queue. Let the numbers rise, and write those of one timeline on one stream: the
-/// last to arrive stands.
-/// Parameters: `timeline`; `stream`, a `gvmm_stream` or the vendor's own; `value`, at most 2^63 - 1.
-/// Statuses: INVALID_STREAM, STREAM_CAPTURING, those of the driver.
+/// State: changes none but the stream's queue. Write the numbers of one timeline on one stream: the last to arrive stands.
+/// Parameters: `timeline`; `stream`, a `gvmm_stream` or the vendor's own; `value`, at most 2^63 - 1, and not below one that
+/// was written before.
+/// Statuses: INVALID_ARGUMENT (another value), INVALID_STREAM, STREAM_CAPTURING, those of the driver.
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_timeline_write(

@@ -3,12 +3,17 @@
 use super::PoolId;
 use crate::driver::Stream;
 use crate::error::{Error, Kind, Operation, Result};
+use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Whether allocations of a stream go to the pool that is being allocated to.
 pub type Filter = Arc<dyn Fn(Stream) -> bool + Send + Sync>;
+
+thread_local! {
+    static IN_FILTER: Cell<bool> = const { Cell::new(false) };
+}
 
 /// The number of the pool for everything else.
 pub(super) const DEFAULT: u32 = 0;
@@ -54,10 +59,16 @@ impl Captures {
     /// The number of the pool that an allocation for `stream` goes to. The filters are called with no lock held.
     #[cold]
     pub(super) fn route(&self, stream: Stream) -> u32 {
+        // What a filter allocates itself is not asked about, and so on without end.
+        if IN_FILTER.replace(true) {
+            return DEFAULT;
+        }
         let open =
             |(number, entry): (usize, &Entry)| Some((number as u32, Arc::clone(entry.filter.as_ref()?)));
         let filters: Vec<_> = self.entries().iter().enumerate().filter_map(open).collect();
-        filters.iter().rev().find(|(_, filter)| filter(stream)).map_or(DEFAULT, |(number, _)| *number)
+        let number = filters.iter().rev().find(|(_, filter)| filter(stream)).map(|(number, _)| *number);
+        IN_FILTER.set(false);
+        number.unwrap_or(DEFAULT)
     }
 
     /// `used` are the numbers of pools that still have memory.

@@ -172,12 +172,7 @@ impl Plain {
                 log::debug!("a block stays pending: {error}");
                 continue;
             }
-            let mut state = lock(&self.0);
-            if let Some(at) = state.pending.iter().position(|other| *other == address) {
-                state.pending.swap_remove(at);
-                state.settle(address);
-                folded = true;
-            }
+            folded |= lock(&self.0).settle_behind(address, &marks);
         }
         folded
     }

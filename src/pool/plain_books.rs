@@ -173,6 +173,19 @@ impl State {
         self.list(address);
     }
 
+    /// The same, unless it is no longer these marks that it waits for: it may have been used and freed again meanwhile.
+    pub(super) fn settle_behind(&mut self, address: u64, marks: &[Arc<Mark>]) -> bool {
+        let Some(at) = self.pending.iter().position(|other| *other == address) else { return false };
+        let Some(block) = self.blocks.get(&address) else { return false };
+        let same = block.marks.len() == marks.len()
+            && block.marks.iter().zip(marks).all(|(mark, known)| Arc::ptr_eq(mark, known));
+        if same {
+            self.pending.swap_remove(at);
+            self.settle(address);
+        }
+        same
+    }
+
     pub(super) fn look(&mut self) {
         for address in std::mem::take(&mut self.pending) {
             let Some(block) = self.blocks.get(&address) else { continue };
@@ -188,6 +201,40 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::HostConfig;
+    use crate::driver::Ordinal;
+    use crate::driver::host::HostDriver;
+    use crate::units::ByteSize;
+    use crate::vm::{Device, Owner as MadeFor};
+
+    #[test]
+    fn a_block_that_was_freed_again_meanwhile_waits_for_those_who_used_it_last() {
+        let config =
+            HostConfig { memory: 1 << 20, caps_off: vec!["virtual_memory".into()], ..HostConfig::default() };
+        let driver = Arc::new(HostDriver::new(config, None).expect("a host driver"));
+        let device = Device::open(driver, Ordinal(0)).expect("a device");
+        let [first, second] = [1, 2].map(|stream| device.mark(Stream(stream)));
+        let memory = device.allocate(ByteSize(4096), &[], MadeFor::Library).expect("memory");
+        let (address, size, mut state) = (memory.address().get(), memory.size().get(), State::default());
+        let owner = state.owner(0, Stream(3), false);
+        state.each(owner, size, |ledger| {
+            ledger.grow(1, size);
+            ledger.hand_out(size, size);
+            ledger.leave(size, size);
+        });
+        let (uses, marks) = (Vec::new(), vec![Arc::clone(&second)]);
+        let block =
+            Block { memory, owner, requested: size, state: BlockState::Pending, uses, marks, pins: 0 };
+        state.blocks.insert(address, block);
+        state.pending.push(address);
+        assert!(
+            !state.settle_behind(address, &[first]),
+            "what was waited for is over, and somebody else came"
+        );
+        assert_eq!((state.pending.as_slice(), state.free.len()), (&[address][..], 0));
+        assert!(state.settle_behind(address, &[second]));
+        assert_eq!((state.pending.len(), state.free.len()), (0, 1));
+    }
 
     #[test]
     fn sizes_are_rounded_by_an_eighth_at_most() {

@@ -163,6 +163,15 @@ impl Scene {
         self
     }
 
+    /// The program started by these words of bash: `"$0" "$@"`.
+    pub(crate) fn by_shell(mut self, words: &str) -> Self {
+        let mut shell = Command::new("bash");
+        shell.args(["-c", words]).arg(self.command.get_program()).args(self.command.get_args()).env_clear();
+        shell.envs(self.command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        self.command = shell;
+        self
+    }
+
     pub(crate) fn fault(self, name: &str) -> Self {
         self.set("FAKE_HIP_FAULTS", name)
     }

@@ -98,7 +98,7 @@ impl Report {
             group.times.push(line.took_ns);
             group.errors += u64::from(line.status != 0);
             group.spared += u64::from(line.vendor_calls == 0);
-            group.added += line.vendor_calls.saturating_sub(1);
+            group.added = group.added.saturating_add(line.vendor_calls.saturating_sub(1));
         }
     }
 
@@ -148,7 +148,7 @@ impl Group {
             errors: self.errors,
             spared: self.spared,
             added: self.added,
-            us_total: us(self.times.iter().sum()),
+            us_total: us(self.times.iter().fold(0, |sum: u64, ns| sum.saturating_add(*ns))),
             us_median: us(self.times.get(self.times.len() / 2).copied().unwrap_or(0)),
             us_max: us(self.times.last().copied().unwrap_or(0)),
         }

@@ -34,7 +34,7 @@ impl Watch {
             self.launches.entry((line.handle, line.address)).or_default().push((self.calls, self.ns));
         } else {
             self.calls += 1;
-            self.ns += line.took_ns;
+            self.ns = self.ns.saturating_add(line.took_ns);
         }
     }
 

@@ -76,25 +76,14 @@ fn is_first(vendor: &'static Vendor) -> bool {
     false
 }
 
-fn info(address: *mut c_void) -> Option<libc::Dl_info> {
-    let mut info = libc::Dl_info {
-        dli_fname: ptr::null(),
-        dli_fbase: ptr::null_mut(),
-        dli_sname: ptr::null(),
-        dli_saddr: ptr::null_mut(),
-    };
-    // SAFETY: any address may be asked about, and the record is ours.
-    (unsafe { libc::dladdr(address, &raw mut info) } != 0).then_some(info)
-}
-
 /// Where the library of an address begins.
 fn base(address: *mut c_void) -> *mut c_void {
-    info(address).map_or(ptr::null_mut(), |info| info.dli_fbase)
+    real::info(address).map_or(ptr::null_mut(), |info| info.dli_fbase)
 }
 
 /// True where an address lies in a copy of ours.
 fn is_preload(address: *mut c_void) -> bool {
-    let Some(info) = info(address).filter(|info| !info.dli_fname.is_null()) else { return false };
+    let Some(info) = real::info(address).filter(|info| !info.dli_fname.is_null()) else { return false };
     // SAFETY: the name of a library that is there; nothing is loaded.
     let handle = unsafe { libc::dlopen(info.dli_fname, libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
     !handle.is_null() && !real::symbol(handle, c"gvmm_preload_marker").is_null()

@@ -42,9 +42,17 @@ pub fn wants(level: Level) -> bool {
     most.is_some_and(|most| level <= most)
 }
 
+/// True where standard error takes a line now. A pipe that nobody reads from would stop the program, or end it.
+fn takes_lines() -> bool {
+    let mut error = libc::pollfd { fd: 2, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one record, which is ours; nothing is waited for.
+    let ready = unsafe { libc::poll(&raw mut error, 1, 0) };
+    ready == 1 && error.revents == libc::POLLOUT
+}
+
 /// Writes one line, in one piece.
 pub fn say(vendor: &Vendor, level: Level, text: &str) {
-    if wants(level) {
+    if wants(level) && takes_lines() {
         let line = format!("gvmm preload {}: {text}\n", vendor.name);
         // SAFETY: the buffer is as long as said; a failure is nobody's concern.
         unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };

@@ -114,19 +114,24 @@ fn has_base(path: &CStr, base: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// True where an address lies in the vendor's library.
+/// What the loader knows about an address.
 #[expect(clippy::not_unsafe_ptr_arg_deref, reason = "dladdr takes any address")]
-pub fn is_vendors(vendor: &Vendor, address: *mut c_void) -> bool {
-    let mut info: libc::Dl_info = libc::Dl_info {
+pub fn info(address: *mut c_void) -> Option<libc::Dl_info> {
+    let mut info = libc::Dl_info {
         dli_fname: ptr::null(),
         dli_fbase: ptr::null_mut(),
         dli_sname: ptr::null(),
         dli_saddr: ptr::null_mut(),
     };
     // SAFETY: any address may be asked about, and the record is ours.
-    let known = unsafe { libc::dladdr(address, &raw mut info) } != 0 && !info.dli_fname.is_null();
+    (unsafe { libc::dladdr(address, &raw mut info) } != 0).then_some(info)
+}
+
+/// True where an address lies in the vendor's library.
+pub fn is_vendors(vendor: &Vendor, address: *mut c_void) -> bool {
+    let Some(info) = info(address).filter(|info| !info.dli_fname.is_null()) else { return false };
     // SAFETY: a name that is not NULL ends in a zero byte and stays while the library does.
-    known && has_base(unsafe { CStr::from_ptr(info.dli_fname) }, vendor.base)
+    has_base(unsafe { CStr::from_ptr(info.dli_fname) }, vendor.base)
 }
 
 /// A function of the vendor's library by name; NULL where the library is not there or lacks it.
@@ -146,12 +151,27 @@ pub fn of(vendor: &Vendor, call: Call) -> Option<Real> {
     Real::at(found)
 }
 
-/// Takes an address for the vendor's function of a call. False where another is known already: that is some other
-/// library's, and not ours to answer for.
+/// Takes an address for the vendor's function of a call, whose library stays from then on. False where another is known
+/// already: that is some other library's, and not ours to answer for.
 pub fn learn(call: Call, address: *mut c_void) -> bool {
-    let known =
-        REAL[call as usize].compare_exchange(ptr::null_mut(), address, Ordering::AcqRel, Ordering::Acquire);
+    let place = &REAL[call as usize];
+    if place.load(Ordering::Acquire).is_null() {
+        keep(address);
+    }
+    let known = place.compare_exchange(ptr::null_mut(), address, Ordering::AcqRel, Ordering::Acquire);
     known.is_ok() || known == Err(address)
+}
+
+/// Keeps the library of an address loaded: the program may look a function up and close the library again.
+fn keep(address: *mut c_void) {
+    let Some(info) = info(address).filter(|info| !info.dli_fname.is_null()) else { return };
+    let flags = libc::RTLD_NOLOAD | libc::RTLD_LAZY;
+    // SAFETY: the name of a library that is there; nothing is loaded. The handle is kept for good.
+    if unsafe { libc::dlopen(info.dli_fname, flags) }.is_null() {
+        // The program asks for the error of its own lookup, which has none.
+        // SAFETY: takes this thread's last error.
+        unsafe { libc::dlerror() };
+    }
 }
 
 /// The call that a name exported by the vendor stands for.

@@ -1,14 +1,15 @@
 //! The trace: a line a call, each written by itself in one piece, so that nothing is lost or mixed when threads write
 //! together, when the process ends in whatever way, or when it forks. The file's length is bounded.
-#![allow(unsafe_code, reason = "flock, gettid")]
+#![allow(unsafe_code, reason = "flock, getrlimit, gettid")]
 
 use crate::call::{Args, Call, Place, Vendor};
 use crate::memory;
 use crate::note::{self, Level};
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
@@ -22,9 +23,13 @@ struct Trace {
     file: File,
     since: Instant,
     left: AtomicU64,
+    /// Bytes that the file may still have: the system ends a program that writes more.
+    room: AtomicU64,
 }
 
 static TRACE: OnceLock<Option<Trace>> = OnceLock::new();
+/// Set once it was said that nothing more is written.
+static ENDED: AtomicBool = AtomicBool::new(false);
 
 /// True where a trace is asked for.
 pub fn wanted() -> bool {
@@ -36,18 +41,35 @@ pub fn wanted() -> bool {
 /// name is followed by our number.
 fn open(vendor: &Vendor) -> Option<Trace> {
     let path = std::env::var("GVMM_PRELOAD_TRACE").ok()?;
-    let result = take(&path).or_else(|_| take(&format!("{path}.{}", std::process::id())));
+    let result = take(&path).or_else(|error| match error.kind() {
+        ErrorKind::WouldBlock => take(&format!("{path}.{}", std::process::id())),
+        _ => Err(error),
+    });
     let file = result
         .inspect_err(|error| note::say(vendor, Level::Warn, &format!("{path}: {error}; no trace is written")))
         .ok()?;
     let most = std::env::var("GVMM_PRELOAD_TRACE_LINES").ok().and_then(|text| text.parse().ok());
     let head = format!("# gvmm vmm-trace 1 {} {}\n{HEADER}\n", vendor.name, std::process::id());
-    (&file).write_all(head.as_bytes()).ok()?;
-    Some(Trace { file, since: Instant::now(), left: AtomicU64::new(most.unwrap_or(MOST)) })
+    let (left, room) = (AtomicU64::new(most.unwrap_or(MOST)), AtomicU64::new(limit()));
+    let trace = Trace { file, since: Instant::now(), left, room };
+    write(&trace, vendor, &head);
+    Some(trace)
+}
+
+/// The longest file that the process may write.
+fn limit() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the record is ours.
+    let asked = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    if asked == 0 { limit.rlim_cur } else { u64::MAX }
 }
 
 fn take(path: &str) -> std::io::Result<File> {
-    let file = OpenOptions::new().create(true).append(true).open(path)?;
+    // A pipe without a reader would hold the program up.
+    let file = OpenOptions::new().create(true).append(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::other("not a file"));
+    }
     // SAFETY: an open descriptor. The lock goes with its last copy.
     if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
         return Err(std::io::Error::last_os_error());
@@ -104,8 +126,7 @@ pub fn record(vendor: &Vendor, answer: &Answer) {
     }
     let Some(trace) = TRACE.get_or_init(|| open(vendor)) else { return };
     if trace.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err() {
-        static FULL: AtomicBool = AtomicBool::new(false);
-        return note::once(&FULL, vendor, "the trace has as many lines as it may; calls go on unwritten");
+        return note::once(&ENDED, vendor, "the trace has as many lines as it may; calls go on unwritten");
     }
     let entry = answer.call.entry();
     let at = |place| figure(place, &answer.args, answer.status == 0);
@@ -129,17 +150,24 @@ pub fn record(vendor: &Vendor, answer: &Answer) {
 }
 
 fn write(trace: &Trace, vendor: &Vendor, line: &str) {
-    // One write: the file is appended to, so lines of several threads do not mix.
-    if let Err(error) = (&trace.file).write_all(line.as_bytes()) {
-        static FAILED: AtomicBool = AtomicBool::new(false);
-        note::once(&FAILED, vendor, &format!("the trace: {error}; calls go on unwritten"));
+    if let Err(error) = append(trace, line) {
+        note::once(&ENDED, vendor, &format!("the trace: {error}; calls go on unwritten"));
         trace.left.store(0, Ordering::Relaxed);
     }
+}
+
+fn append(trace: &Trace, line: &str) -> std::io::Result<()> {
+    let less = |room: u64| room.checked_sub(line.len() as u64);
+    if trace.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_err() {
+        return Err(std::io::Error::other("the file is as long as the process may make one"));
+    }
+    // One write: the file is appended to, so lines of several threads do not mix.
+    (&trace.file).write_all(line.as_bytes())
 }
 
 /// Writes a comment, where a trace is open.
 pub fn comment(text: &str) {
     if let Some(Some(trace)) = TRACE.get() {
-        let _ = (&trace.file).write_all(format!("# {text}\n").as_bytes());
+        let _ = append(trace, &format!("# {text}\n"));
     }
 }

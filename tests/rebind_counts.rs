@@ -47,7 +47,7 @@ const BYTES: u64 = 256;
 /// A step's buffers, and how often their blocks were looked at.
 struct Watched {
     /// Keeps the memory.
-    homes: Vec<Home>,
+    _homes: Vec<Home>,
     given: Given,
     blocks: Cell<u64>,
 }
@@ -55,7 +55,7 @@ struct Watched {
 impl Watched {
     fn new(homes: Vec<Home>) -> Self {
         let given = Given::of(&homes.iter().collect::<Vec<_>>());
-        Self { homes, given, blocks: Cell::new(0) }
+        Self { _homes: homes, given, blocks: Cell::new(0) }
     }
 }
 

@@ -11,7 +11,8 @@ mod steps;
 
 use abi::Program;
 use criterion::{Criterion, criterion_group, criterion_main};
-use gvmm::driver::Ordinal;
+use gvmm::config;
+use gvmm::driver::{self, DriverKind, Ordinal, Stream};
 use gvmm::rebind::{Binding, Options, Outcome, Slot, Threshold};
 use gvmm::units::ByteSize;
 use gvmm::vm::Device;
@@ -19,12 +20,22 @@ use measure::{Cost, measure};
 use null::{MIB2, Null, STREAM};
 use std::sync::Arc;
 use std::time::Instant;
-use steps::{Step, fifth_moved, recorded, step, with_blocks};
+use steps::{Step, fifth_moved, recorded, step, with_blocks, with_memory};
 
 fn binding(device: &Arc<Device>, slots: Vec<Slot>, threshold: Threshold, first: &Step) -> Binding {
+    binding_on(device, STREAM, slots, threshold, first)
+}
+
+fn binding_on(
+    device: &Arc<Device>,
+    stream: Stream,
+    slots: Vec<Slot>,
+    threshold: Threshold,
+    first: &Step,
+) -> Binding {
     let options = Options { threshold, ..Options::default() };
     let binding = Binding::new(device, slots, options).expect("a binding");
-    binding.begin(STREAM, first, 0).expect("a layout");
+    binding.begin(stream, first, 0).expect("a layout");
     binding
 }
 
@@ -39,11 +50,20 @@ fn turns(first: usize, count: usize) -> impl FnMut() -> usize {
 
 /// Takes the steps from `first` on in turn.
 fn run<'a>(binding: &'a Binding, steps: &'a [Step], first: usize) -> impl FnMut() -> [Cost; 2] + 'a {
+    run_on(STREAM, binding, steps, first)
+}
+
+fn run_on<'a>(
+    stream: Stream,
+    binding: &'a Binding,
+    steps: &'a [Step],
+    first: usize,
+) -> impl FnMut() -> [Cost; 2] + 'a {
     let mut turn = turns(first, steps.len());
     move || {
         let step = &steps[turn()];
         let start = Instant::now();
-        let (outcome, begun) = binding.begin(STREAM, step, 1).expect("begin");
+        let (outcome, begun) = binding.begin(stream, step, 1).expect("begin");
         let took = start.elapsed();
         assert_eq!(outcome, Outcome::Started);
         let start = Instant::now();
@@ -77,6 +97,18 @@ fn llama(c: &mut Criterion) {
     let steps = with_blocks(&device, &recorded);
     let copied = binding(&device, recorded.slots.clone(), Threshold(THRESHOLD), &steps[0]);
     measure(c, "llama_donate", count, run(&copied, &steps, 4));
+    // What C is compared with: the same driver, which copies for real, and the same wait between steps.
+    let host = driver::open(Some(DriverKind::HOST), config::get()).expect("the host driver");
+    let device = Device::open(host, Ordinal(0)).expect("a device");
+    let stream = device.driver().streams().create(device.ordinal()).expect("a stream");
+    let (steps, _memory) = with_memory(&device, &recorded);
+    let copied = binding_on(&device, stream, recorded.slots.clone(), Threshold(THRESHOLD), &steps[0]);
+    let mut step = run_on(stream, &copied, &steps, 4);
+    measure(c, "llama_donate on the host driver", count, || {
+        let costs = step();
+        device.driver().streams().synchronize(stream).expect("it runs");
+        costs
+    });
     let program = Program::new(&recorded, THRESHOLD);
     let mut turn = turns(4, program.steps());
     measure(c, "llama_donate in C", count, || program.run(turn()));

@@ -5,7 +5,7 @@ use gvmm::driver::CreateOptions;
 use gvmm::error::Result;
 use gvmm::rebind::{Buffer, Buffers, Direction, Slot};
 use gvmm::units::{ByteSize, DevicePtr};
-use gvmm::vm::{Block, Device};
+use gvmm::vm::{Allocation, Block, Device, Owner};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::Arc;
@@ -123,4 +123,26 @@ pub(crate) fn with_blocks(device: &Device, recorded: &Recorded) -> Vec<Step> {
         Step { buffers: numbers.iter().zip(&blocks).map(buffer).collect(), blocks }
     };
     recorded.steps.iter().map(&mut step).collect()
+}
+
+/// The same with memory that can be copied, which the second value keeps.
+pub(crate) fn with_memory(device: &Arc<Device>, recorded: &Recorded) -> (Vec<Step>, Vec<Arc<Allocation>>) {
+    let mut memory: BTreeMap<u64, Arc<Allocation>> = BTreeMap::new();
+    let mut of = |number: u64| {
+        let fresh = || device.allocate(ByteSize(MIB2), &[], Owner::Caller).expect("memory");
+        Arc::clone(memory.entry(number).or_insert_with(fresh))
+    };
+    let mut step = |numbers: &Vec<u64>| {
+        let memory: Vec<_> = numbers.iter().map(|number| of(*number)).collect();
+        let blocks: Vec<_> = memory.iter().map(|m| Arc::clone(m.block().expect("a block"))).collect();
+        let buffer = |(memory, block): (&Arc<Allocation>, &Arc<Block>)| Buffer {
+            address: memory.address(),
+            bytes: ByteSize(MIB2),
+            id: block.id().0,
+            has_block: true,
+        };
+        Step { buffers: memory.iter().zip(&blocks).map(buffer).collect(), blocks }
+    };
+    let steps = recorded.steps.iter().map(&mut step).collect();
+    (steps, memory.into_values().collect())
 }

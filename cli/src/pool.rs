@@ -100,6 +100,14 @@ impl Buffers for StepBuffers {
         self.allocations[i].block().cloned().ok_or(none.entry(i as u64))
     }
 
+    /// Looks at the block without taking hold of it, as a caller does who keeps its blocks anyway.
+    fn block_size(&self, i: usize, device: &Device) -> Result<Option<ByteSize>> {
+        match self.allocations[i].block() {
+            Some(block) => Ok(block.size_on(device)),
+            None => Ok(self.block(i)?.size_on(device)),
+        }
+    }
+
     /// The pool keeps every block.
     fn epoch(&self) -> u64 {
         1

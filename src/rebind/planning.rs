@@ -170,6 +170,12 @@ impl Planner {
         std::mem::take(&mut self.owed)
     }
 
+    /// Takes the emptied list back: a step allocates nothing.
+    pub(super) fn listed(&mut self, mut slots: Vec<u32>) {
+        slots.clear();
+        self.owed = slots;
+    }
+
     /// Lists a slot's patches.
     pub(super) fn patch(&mut self, slot: u32, address: DevicePtr) {
         let commands = self.commands.as_ref().map(|commands| commands.of(slot as usize)).unwrap_or_default();

@@ -217,7 +217,8 @@ impl Engine {
         }
         patched.sort_unstable();
         patched.dedup();
-        patched.into_iter().for_each(|i| planner.patch(i, layout.places[i as usize].address));
+        patched.iter().for_each(|&i| planner.patch(i, layout.places[i as usize].address));
+        planner.listed(patched);
     }
 
     /// Maps what a failed start remapped as it was; gives the failure to report.

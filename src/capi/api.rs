@@ -16,9 +16,11 @@ pub struct gvmm_api(());
 /// Gives the library's functions as a table. A program that loads the library looks up this name only, and goes on without
 /// where the library is missing or the answer is a failure:
 ///
-///     void *library = dlopen("libgvmm.so.0", RTLD_NOW | RTLD_LOCAL);
-///     gvmm_status (*get)(uint32_t, size_t, const gvmm_api **) = library ? dlsym(library, "gvmm_get_api") : NULL;
-///     if (!get || get(GVMM_VERSION_NUMBER, sizeof(gvmm_api), &api) != GVMM_STATUS_SUCCESS) do without;
+/// ```c
+/// void *library = dlopen("libgvmm.so.0", RTLD_NOW | RTLD_LOCAL);
+/// gvmm_status (*get)(uint32_t, size_t, const gvmm_api **) = library ? dlsym(library, "gvmm_get_api") : NULL;
+/// if (!get || get(GVMM_VERSION_NUMBER, sizeof(gvmm_api), &api) != GVMM_STATUS_SUCCESS) do without;
+/// ```
 ///
 /// State: needs none and changes none.
 /// Parameters: `version`, GVMM_VERSION_NUMBER of the header that the program was compiled with; `size_bytes`, how much of

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import threading
 import warnings
@@ -26,17 +25,16 @@ from typing import Any
 
 import torch
 
-from . import _compile, _config, _picture
-from ._lib import WRONG_STATE, Error, PoolStats, call, lib, path
+from . import _compile, _config
+from ._lib import call, lib, path
+from ._pools import Pools
 
 __all__ = ["enable", "is_enabled", "mem_pool", "memory_stats", "snapshot", "use"]
 
 _lock = threading.Lock()
 # What PyTorch calls must live as long as it may do so: until the process ends.
 _kept: dict[str, Any] = {}
-_handles: dict[int, ctypes.c_void_p] = {}
-# Where `reset_accumulated_memory_stats` was called: what had been counted by then.
-_bases: dict[int, dict[Any, int]] = {}
+_pools = Pools("gvmm_torch_pool", torch.cuda.device_count, lambda device: torch.cuda.get_device_properties(device).total_memory)
 _history = False
 
 
@@ -197,79 +195,27 @@ def _peers() -> int:
     return sum(1 << int(device) for device in set(text.split(",")))
 
 
-def _pool(device: int) -> ctypes.c_void_p | None:
-    """A handle of the pool of a device, or none where nothing was allocated there yet."""
-    if device not in _handles:
-        handle = ctypes.c_void_p()
-        try:
-            call("gvmm_torch_pool", device, ctypes.byref(handle))
-        except Error as error:
-            if error.status == WRONG_STATE:
-                return None
-            raise
-        _handles[device] = handle
-    return _handles[device]
-
-
-def _query(device: int) -> PoolStats:
-    stats = PoolStats(struct_size=ctypes.sizeof(PoolStats))
-    pool = _pool(device)
-    if pool is not None:
-        call("gvmm_pool_query", pool, ctypes.byref(stats))
-    return stats
-
-
 def memory_stats(device: int | torch.device | None = None) -> dict[str, Any]:
     """The figures of our pool of a device in the form of `torch.cuda.memory_stats_as_nested_dict`; under `"gvmm"` also chunks lent,
     waits and driver calls. In a process that uses :func:`mem_pool`, PyTorch's own functions tell of its layer, and this of ours."""
     index = torch.cuda._utils._get_device_index(device, optional=True)
-    return _picture.memory_stats(_query(index), _bases.get(index))
-
-
-def _text(pool: ctypes.c_void_p) -> str:
-    """A pool's own snapshot. It may grow between the question for its size and the answer."""
-    needed = ctypes.c_size_t(1 << 16)
-    while True:
-        text = ctypes.create_string_buffer(needed.value + 4096)
-        call("gvmm_pool_snapshot", pool, text, len(text), ctypes.byref(needed))
-        if needed.value <= len(text):
-            return text.value.decode()
+    return _pools.stats(index)
 
 
 def snapshot(pool_id: tuple[int, int] | None = None, *, traces: bool = True) -> dict[str, Any]:
     """Our pools of all devices as the dictionary that PyTorch's memory viewer opens (pickle it into a file). Events are there where
     `enable(history=...)` or GVMM_POOL_HISTORY asked for them; in place of a time they have their number."""
-    count = torch.cuda.device_count()
-    pools = [json.loads(_text(pool)) for device in range(count) if (pool := _pool(device)) is not None]
-    return _picture.snapshot(pools, count, pool_id, traces)
+    return _pools.snapshot(pool_id, traces)
 
 
 def _set_fraction(fraction: float, device: int) -> None:
-    pool = _pool(device)
+    pool = _pools.pool(device)
     if pool is not None:
         call("gvmm_pool_set_fraction", pool, fraction)
     elif 0 < fraction <= 1:
         lib().gvmm_torch_memory_fraction(fraction, device)
     else:
         raise ValueError(f"a fraction is above 0 and at most 1, not {fraction}")
-
-
-def _get_fraction(device: int) -> float:
-    total = torch.cuda.get_device_properties(device).total_memory
-    stats = _query(device)
-    return min(stats.limit_bytes / total, 1.0) if stats.limit_bytes else 1.0
-
-
-def _reset_peaks(device: int) -> None:
-    pool = _pool(device)
-    if pool is not None:
-        call("gvmm_pool_reset_peaks", pool)
-
-
-def _reset_accumulated(device: int) -> None:
-    stats = _query(device)
-    counts = {"forced_trims": stats.forced_trims, "out_of_memory": stats.out_of_memory}
-    _bases[device] = {**_picture.totals(stats), **counts}
 
 
 def _snapshot_for_torch(which: tuple[int, ...] | None = None) -> dict[str, Any]:
@@ -286,11 +232,11 @@ def _patch() -> None:
     """Puts ours in place of what raises for an allocator that is not PyTorch's own, where all of PyTorch's names for it meet."""
     replacements = {
         "_cuda_memoryStats": memory_stats,
-        "_cuda_resetPeakMemoryStats": _reset_peaks,
-        "_cuda_resetAccumulatedMemoryStats": _reset_accumulated,
+        "_cuda_resetPeakMemoryStats": _pools.reset_peaks,
+        "_cuda_resetAccumulatedMemoryStats": _pools.reset_accumulated,
         "_cuda_memorySnapshot": _snapshot_for_torch,
         "_cuda_setMemoryFraction": _set_fraction,
-        "_cuda_getMemoryFraction": _get_fraction,
+        "_cuda_getMemoryFraction": _pools.fraction,
         "_cuda_record_memory_history": _record_history,
         "_cuda_record_memory_history_legacy": _record_history,
     }

@@ -14,7 +14,6 @@ The other makes ours the allocator for everything, before anything has used the 
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import sys
 import threading
@@ -24,16 +23,16 @@ from typing import Any
 
 import torch
 
-from . import _compile, _picture
-from ._lib import WRONG_STATE, Error, PoolStats, call, lib, path
+from . import _compile
+from ._lib import call, lib, path
+from ._pools import Pools
 
 __all__ = ["enable", "is_enabled", "mem_pool", "memory_stats", "snapshot"]
 
 _lock = threading.Lock()
 # What PyTorch calls must live as long as it may do so: until the process ends.
 _kept: dict[str, Any] = {}
-_handles: dict[int, ctypes.c_void_p] = {}
-_bases: dict[int, dict[Any, int]] = {}
+_pools = Pools("gvmm_xpu_pool", lambda: torch.xpu.device_count(), lambda device: torch.xpu.get_device_properties(device).total_memory)
 
 
 def _say(streams: str, limit: int | None, history: int) -> None:
@@ -144,95 +143,36 @@ def _index(device: Any) -> int:
     return device if isinstance(device, int) else torch.xpu._utils._get_device_index(device, optional=True)
 
 
-def _pool(device: int) -> ctypes.c_void_p | None:
-    """A handle of the pool of a device, or none where nothing was allocated there yet."""
-    if device not in _handles:
-        handle = ctypes.c_void_p()
-        try:
-            call("gvmm_xpu_pool", device, ctypes.byref(handle))
-        except Error as error:
-            if error.status == WRONG_STATE:
-                return None
-            raise
-        _handles[device] = handle
-    return _handles[device]
-
-
-def _pools() -> list[ctypes.c_void_p]:
-    return [pool for device in range(torch.xpu.device_count()) if (pool := _pool(device)) is not None]
-
-
-def _query(device: int) -> PoolStats:
-    stats = PoolStats(struct_size=ctypes.sizeof(PoolStats))
-    pool = _pool(device)
-    if pool is not None:
-        call("gvmm_pool_query", pool, ctypes.byref(stats))
-    return stats
-
-
 def memory_stats(device: Any = None) -> dict[str, Any]:
     """The figures of our pool of a device in the form of `torch.xpu.memory_stats_as_nested_dict`; under `"gvmm"` also chunks lent,
     waits and driver calls."""
     index = _index(device)
-    return _picture.memory_stats(_query(index), _bases.get(index))
-
-
-def _text(pool: ctypes.c_void_p) -> str:
-    """A pool's own snapshot. It may grow between the question for its size and the answer."""
-    needed = ctypes.c_size_t(1 << 16)
-    while True:
-        text = ctypes.create_string_buffer(needed.value + 4096)
-        call("gvmm_pool_snapshot", pool, text, len(text), ctypes.byref(needed))
-        if needed.value <= len(text):
-            return text.value.decode()
+    return _pools.stats(index)
 
 
 def snapshot(pool_id: tuple[int, int] | None = None) -> dict[str, Any]:
     """Our pools of all devices as the dictionary that PyTorch's memory viewer opens (pickle it into a file)."""
-    pools = [json.loads(_text(pool)) for pool in _pools()]
-    return _picture.snapshot(pools, torch.xpu.device_count(), pool_id, True)
-
-
-def _empty_cache() -> None:
-    for pool in _pools():
-        call("gvmm_pool_trim", pool, None)
+    return _pools.snapshot(pool_id, True)
 
 
 def _set_fraction(fraction: float, device: int) -> None:
-    pool = _pool(device)
+    pool = _pools.pool(device)
     if pool is None:
         warnings.warn("nothing is allocated on this device yet: use gvmm.xpu.enable(limit=...)", stacklevel=3)
     else:
         call("gvmm_pool_set_fraction", pool, fraction)
 
 
-def _get_fraction(device: int) -> float:
-    stats, total = _query(device), torch.xpu.get_device_properties(device).total_memory
-    return min(stats.limit_bytes / total, 1.0) if stats.limit_bytes else 1.0
-
-
-def _reset_peaks(device: int) -> None:
-    pool = _pool(device)
-    if pool is not None:
-        call("gvmm_pool_reset_peaks", pool)
-
-
-def _reset_accumulated(device: int) -> None:
-    stats = _query(device)
-    counts = {"forced_trims": stats.forced_trims, "out_of_memory": stats.out_of_memory}
-    _bases[device] = {**_picture.totals(stats), **counts}
-
-
 def _patch() -> None:
     """Puts ours in place of what raises for an allocator that is not PyTorch's own, where all of PyTorch's names for it meet."""
     replacements = {
-        "_xpu_emptyCache": _empty_cache,
+        "_xpu_emptyCache": _pools.trim,
         "_xpu_memoryStats": memory_stats,
         "_xpu_memorySnapshot": lambda pool_id=None: snapshot(tuple(pool_id) if pool_id and any(pool_id) else None),
-        "_xpu_resetPeakMemoryStats": _reset_peaks,
-        "_xpu_resetAccumulatedMemoryStats": _reset_accumulated,
+        "_xpu_resetPeakMemoryStats": _pools.reset_peaks,
+        "_xpu_resetAccumulatedMemoryStats": _pools.reset_accumulated,
         "_xpu_setMemoryFraction": _set_fraction,
-        "_xpu_getMemoryFraction": _get_fraction,
+        "_xpu_getMemoryFraction": _pools.fraction,
     }
     for name, replacement in replacements.items():
         if hasattr(torch._C, name):

@@ -20,7 +20,7 @@ if "GVMM_TEST_LIBRARY" in os.environ:
 os.environ.update(GVMM_DRIVER="host", GVMM_HOST_MEMORY="256M", GVMM_POOL_HISTORY="100")
 
 import gvmm  # noqa: E402
-from gvmm import _compile, _config, _lib, _picture  # noqa: E402
+from gvmm import _compile, _config, _lib, _picture, _pools  # noqa: E402
 
 MIB = 1 << 20
 
@@ -111,6 +111,22 @@ class Figures(unittest.TestCase):
         self.assertEqual(end["allocated_bytes"]["all"]["peak"] >= 1024 + 8 * MIB, True)
         _lib.call("gvmm_pool_reset_peaks", self.pool.pool)
         self.assertEqual(self.pool.stats().all.allocated_bytes.peak, self.pool.stats().all.allocated_bytes.current)
+
+    def test_a_device_is_asked_once_and_sums_and_peaks_can_be_reset(self):
+        pools = _pools.Pools("gvmm_torch_pool", lambda: 1, lambda _: 256 * MIB)
+        self.assertEqual([pool.value for pool in pools.all()], [pools.pool(0).value])
+        held = self.pool.alloc(3 * MIB)
+        before = pools.stats(0)["allocation"]["all"]
+        self.assertGreaterEqual(before["allocated"], 1)
+        self.pool.free(held, 3 * MIB)
+        pools.reset_peaks(0)
+        pools.reset_accumulated(0)
+        after = pools.stats(0)["allocation"]["all"]
+        self.assertEqual((after["current"], after["peak"]), (before["current"] - 1,) * 2)
+        self.assertEqual((after["allocated"], after["freed"]), (after["current"], 0))
+        pools.trim()
+        self.assertEqual(pools.fraction(0), 1.0)
+        self.assertEqual(pools.snapshot(None, False)["device_traces"], [[]])
 
     def test_the_figures_have_the_names_that_pytorchs_summary_reads(self):
         figures = _picture.memory_stats(self.pool.stats())

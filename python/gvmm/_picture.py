@@ -19,12 +19,12 @@ _FIGURES = {
 }
 
 
-def _figure(figure: Figure, base: int) -> Stats:
+def _figure(figure: Figure, base: tuple[int, int]) -> Stats:
     return {
         "current": figure.current,
         "peak": figure.peak,
-        "allocated": figure.total - base,
-        "freed": figure.total - figure.current - base,
+        "allocated": figure.total - base[0],
+        "freed": figure.total - figure.current - base[1],
     }
 
 
@@ -38,19 +38,22 @@ def _parts(stats: PoolStats) -> dict[str, Bytes]:
     return {"all": stats.all, "small_pool": stats.small, "large_pool": stats.large}
 
 
-def totals(stats: PoolStats) -> dict[tuple[str, str], int]:
-    """What was ever added to each figure, to count from: `reset_accumulated_memory_stats` keeps it."""
-    return {(name, part): getattr(of, field).total - getattr(of, field).current
-            for name, field in _FIGURES.items() for part, of in _parts(stats).items()}  # fmt: skip
+def totals(stats: PoolStats) -> dict[tuple[str, str], tuple[int, int]]:
+    """What was ever added to and taken from each figure, to count from: `reset_accumulated_memory_stats` keeps it."""
+    return {
+        (name, part): (getattr(of, field).total, getattr(of, field).total - getattr(of, field).current)
+        for name, field in _FIGURES.items()
+        for part, of in _parts(stats).items()
+    }
 
 
-def memory_stats(stats: PoolStats, base: dict[Any, int] | None = None) -> Stats:
+def memory_stats(stats: PoolStats, base: dict[Any, Any] | None = None) -> Stats:
     """The nested dictionary of `torch.cuda.memory_stats_as_nested_dict`, and under `gvmm` what only this allocator has."""
     base = base or {}
     none = {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
     parts = _parts(stats)
     out: Stats = {
-        name: {part: _figure(getattr(of, field), base.get((name, part), 0)) for part, of in parts.items()}
+        name: {part: _figure(getattr(of, field), base.get((name, part), (0, 0))) for part, of in parts.items()}
         for name, field in _FIGURES.items()
     }
     out["inactive_split_bytes"] = {part: _unused(of) for part, of in parts.items()}

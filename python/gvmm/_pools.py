@@ -28,7 +28,7 @@ class Pools:
         self._function, self._count, self._total = function, count, total
         self._handles: dict[int, ctypes.c_void_p] = {}
         # Where the sums were reset: what had been counted by then.
-        self._bases: dict[int, dict[Any, int]] = {}
+        self._bases: dict[int, dict[Any, Any]] = {}
 
     def pool(self, device: int) -> ctypes.c_void_p | None:
         """A handle of the pool of a device, or none where nothing was allocated there yet."""

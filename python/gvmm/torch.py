@@ -42,8 +42,10 @@ def _say(peers: str | Iterable[int] | None, limit: int | None, history: int, chu
     """Puts settings where the library reads them at its first call."""
     wanted: dict[str, str] = {}
     if peers is not None:
-        numbers = [str(int(peer)) for peer in peers] if not isinstance(peers, str) else []
-        wanted["GVMM_POOL_PEERS"] = peers if isinstance(peers, str) else ",".join(numbers) or "none"
+        text = peers if isinstance(peers, str) else ",".join(str(int(peer)) for peer in peers) or "none"
+        if text not in ("all", "none") and not all(number.isdigit() for number in text.split(",")):
+            raise ValueError(f'peers are "all", "none" or numbers of devices, not {peers!r}')
+        wanted["GVMM_POOL_PEERS"] = text
     if limit is not None:
         wanted["GVMM_POOL_LIMIT"] = str(int(limit))
     if history:

@@ -106,6 +106,10 @@ pub(super) struct Problem {
     pub(super) any_copy: [u64; 2],
     /// Bytes of shadows that may be used.
     pub(super) budget: u64,
+    /// Bytes of shadows from which on each step pays `cold` besides: its copies push out of the cache what the command
+    /// buffer uses.
+    pub(super) warm: u64,
+    pub(super) cold: u64,
 }
 
 /// What was decided.
@@ -168,6 +172,11 @@ impl Problem {
         slot.moves == Moves::NEVER && slot.allowed.has(Action::BAKE)
     }
 
+    /// True where the copies of `actions` push out of the cache what the command buffer uses.
+    fn is_cold(&self, actions: &[Action]) -> bool {
+        self.shadows(actions) > u128::from(self.warm)
+    }
+
     /// The shadows that `actions` need, in bytes.
     pub(super) fn shadows(&self, actions: &[Action]) -> u128 {
         let copied = self.slots.iter().zip(actions).filter(|(_, action)| **action == Action::COPY);
@@ -175,9 +184,27 @@ impl Problem {
     }
 }
 
-/// The cheapest plan within the budget.
+/// The cheapest plan within the budget: with the cache pushed out or kept, which is a budget that is smaller.
 pub(super) fn solve(problem: &Problem) -> Solution {
     debug_assert!(problem.steps() < MOST_WATCHED_STEPS, "no more columns than bits");
+    let any = solve_within(problem);
+    if !problem.is_cold(&any.actions) {
+        return any;
+    }
+    let kept = solve_within(&Problem { budget: problem.budget.min(problem.warm), ..problem.clone() });
+    let cold = u128::from(problem.cold) * u128::from(problem.steps());
+    let bound = any.cost.min(any.bound + cold);
+    let tried = any.tried + kept.tried;
+    // Some must be copied, however large.
+    if problem.is_cold(&kept.actions) {
+        return Solution { bound, tried, ..any };
+    }
+    let bound = bound.min(kept.bound);
+    if kept.cost < any.cost { Solution { bound, tried, ..kept } } else { Solution { bound, tried, ..any } }
+}
+
+/// The cheapest plan within the budget, whatever it does to the cache; its cost says that too.
+fn solve_within(problem: &Problem) -> Solution {
     let relaxed = relaxed::solve(problem);
     if problem.shadows(&relaxed.actions) <= u128::from(problem.budget) {
         return relaxed;

@@ -370,7 +370,8 @@ fn a_profile_can_be_read_and_says_what_it_does_not_know() {
         let version = if driver == "cuda" { "CUDA 13.0" } else { "" };
         assert_eq!(profile.origin.driver_version, version);
         let left = text.lines().find(|line| line.contains("taken from the built-in profile"));
-        let expected = "# not measured here, but taken from the built-in profile: plan_in, plan_out, patch, patch_slot, patch_command";
+        let expected = "# not measured here, but taken from the built-in profile: plan_in, plan_out, cache_bytes, cold_slot, patch, \
+                        patch_slot, patch_command";
         assert_eq!(left, (driver == "host").then_some(expected));
         // What it is about is checked when it is used.
         let mut used = gvmm(driver, &["steps", &recording(folder.path()), "--threshold", "auto"]);

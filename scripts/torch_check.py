@@ -131,7 +131,7 @@ def paired(name, model, *modes, limit=110):
         mode = which.split()[0].strip(",")
         command = [sys.executable, PARTS, "turns", model, mode, str(STEPS), str(BLOCK)]
         workers.append(torch_turns.Worker(which, command, environment(mode), LOG))
-    begin(workers, until)
+    begun_with = begin(workers, until)
     prepared = time.monotonic() - begun
     times = torch_turns.rounds(workers, STEPS // BLOCK, ROUNDS, until - 4)
     done = {worker.name: worker.ask(until, word="end") for worker in workers}
@@ -139,14 +139,18 @@ def paired(name, model, *modes, limit=110):
         worker.end()
     base = [which for which in modes if which.startswith("native")]
     compared = torch_turns.compare(times, base)
-    results[name] = {"times": times, "compared": compared, "runs": done, "prepared": prepared, "seconds": time.monotonic() - begun}
+    for which, one in done.items():
+        # What was lent while turns were taken.
+        if one and "lent" in one and begun_with.get(which):
+            one.update({key: one[key] - begun_with[which][key] for key in ("lent", "driver_ms")})
+    results[name] = {"times": times, "begun": begun_with, "compared": compared, "runs": done, "prepared": prepared, "seconds": time.monotonic() - begun}
     report(name, modes, done, compared)
 
 
 def report(name, modes, done, compared):
     rows = [
-        f"\n{name}: {results[name]['prepared']:.0f} s to prepare, {results[name]['seconds']:.0f} s in all; medians of {BLOCK} steps to"
-        " native's in the same round; native again is to native alone, which is the noise",
+        f"\n{name}: {results[name]['prepared']:.0f} s to prepare, {results[name]['seconds']:.0f} s in all; {ROUNDS * STEPS} steps each,"
+        f" medians of {BLOCK} to native's in the same round; native again is to native alone, which is the noise",
         "| allocator | losses | step time to native (middle half) | blocks | requested, GiB | reserved, GiB | |",
         "|---|---|---|---|---|---|---|",
     ]

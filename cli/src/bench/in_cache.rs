@@ -3,6 +3,7 @@
 
 use super::figures::figure;
 use super::in_steps::{COPIED, Kind, Lab, MIB};
+use super::profile::Missing;
 use crate::failure::Failure;
 use crate::service::PlanChoice;
 use gvmm::rebind::profile::{Curve, Point, Profile};
@@ -21,10 +22,17 @@ const ALL: usize = 256;
 const LEAST: f64 = 2.0;
 
 impl Lab {
-    pub(super) fn cache(&mut self, profile: &mut Profile) -> Result<(), Failure> {
+    pub(super) fn cache(&mut self, profile: &mut Profile, missing: &mut Missing) -> Result<(), Failure> {
+        if !self.has_room(2 * ALL, MIB) {
+            missing.extend(["cache_bytes", "cold_slot"]);
+            return Ok(());
+        }
         let alone = self.beside((0, 4), ALL)?;
         let (mut points, mut whole) = (Vec::new(), 0.0);
         for staying in STAYING {
+            if !self.has_room(staying.0, staying.1) {
+                continue;
+            }
             let more = self.beside(staying, ALL)? - alone;
             points.push(Point { bytes: staying.1, time: figure(more / staying.0 as f64, 0.0) });
             whole = if staying == PROBE { more } else { whole };

@@ -14,8 +14,9 @@ use crate::service::{PlanChoice, Serving};
 use crate::setup::{self, CostChoice, Joint};
 use crate::trace::{Slot, Trace};
 use gvmm::driver::{Capabilities, DriverKind};
-use gvmm::rebind::Threshold;
 use gvmm::rebind::profile::{Charge, Curve, Figure, JointCopy, Point, Profile};
+use gvmm::rebind::{self, Threshold};
+use gvmm::units::ByteSize;
 use gvmm::vm::Device;
 use std::sync::Arc;
 
@@ -166,7 +167,10 @@ pub(super) fn measure(
         missing.extend(ON_A_GPU);
         return Ok(String::new());
     };
-    let rounds = (options.repeat / 5).clamp(1, 8);
+    // No other binding needs it.
+    let total = device.info().total.get();
+    rebind::set_shadow_budget(&device, ByteSize(total / 2));
+    let rounds = (options.repeat / 5).clamp(1, 4);
     let mut lab = Lab { device, rounds, step: 0.0, slot: 0.0, changed: 0.0, points: String::new() };
     lab.any_step(profile)?;
     lab.remaps(profile, missing)?;
@@ -201,6 +205,11 @@ impl Lab {
         Ok(step)
     }
 
+    /// True where that much is little of the device's memory.
+    pub(super) fn has_room(&self, slots: usize, bytes: u64) -> bool {
+        (slots as u64).saturating_mul(bytes) <= self.device.info().total.get() / 64
+    }
+
     fn on_a_gpu(&mut self, profile: &mut Profile, missing: &mut Missing) -> Result<(), Failure> {
         (profile.copy_in, profile.copy_out) = self.copies(profile.bandwidth, Copies::Step)?;
         if self.device.capabilities().has(Capabilities::ROUTES) {
@@ -208,7 +217,7 @@ impl Lab {
         } else {
             missing.extend(["plan_in", "plan_out"]);
         }
-        self.cache(profile)?;
+        self.cache(profile, missing)?;
         if cuda::can_patch().during("kernels")? {
             return self.patches(profile);
         }
@@ -280,6 +289,9 @@ impl Lab {
         let launch = copy.launch.gpu.median.0 as f64 / 1e6;
         let mut points = copy.slice_gpu.points().to_vec();
         for (slots, bytes) in OTHER_SLICES {
+            if !self.has_room(slots, bytes) {
+                continue;
+            }
             let plan = PlanChoice::CopyFrom(0);
             let step =
                 self.run(Kind { small: (slots, 0), bytes: [bytes, 0], is_in, copies, plan, ..COPIED })?;

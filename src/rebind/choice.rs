@@ -184,26 +184,29 @@ impl Problem {
     }
 }
 
-/// The cheapest plan within the budget: with the cache pushed out or kept, which is a budget that is smaller.
+/// The cheapest plan within the budget. Where the cheapest pushes out of the cache what the command buffer uses, the other
+/// is the cheapest that does not, within a budget that is smaller.
 pub(super) fn solve(problem: &Problem) -> Solution {
     debug_assert!(problem.steps() < MOST_WATCHED_STEPS, "no more columns than bits");
-    let any = solve_within(problem);
-    if !problem.is_cold(&any.actions) {
-        return any;
+    let mut free = Problem { cold: 0, ..problem.clone() };
+    let mut cold = solve_within(&free);
+    if !problem.is_cold(&cold.actions) {
+        return cold;
     }
-    let kept = solve_within(&Problem { budget: problem.budget.min(problem.warm), ..problem.clone() });
-    let cold = u128::from(problem.cold) * u128::from(problem.steps());
-    let bound = any.cost.min(any.bound + cold);
-    let tried = any.tried + kept.tried;
+    let charge = u128::from(problem.cold) * u128::from(problem.steps());
+    (cold.cost, cold.bound) = (cold.cost + charge, cold.bound + charge);
+    free.budget = free.budget.min(problem.warm);
+    let warm = solve_within(&free);
     // Some must be copied, however large.
-    if problem.is_cold(&kept.actions) {
-        return Solution { bound, tried, ..any };
+    if problem.is_cold(&warm.actions) {
+        return cold;
     }
-    let bound = bound.min(kept.bound);
-    if kept.cost < any.cost { Solution { bound, tried, ..kept } } else { Solution { bound, tried, ..any } }
+    let (bound, tried) = (cold.bound.min(warm.bound), cold.tried + warm.tried);
+    let best = if warm.cost < cold.cost { warm } else { cold };
+    Solution { bound, tried, ..best }
 }
 
-/// The cheapest plan within the budget, whatever it does to the cache; its cost says that too.
+/// The same where the cache is no matter.
 fn solve_within(problem: &Problem) -> Solution {
     let relaxed = relaxed::solve(problem);
     if problem.shadows(&relaxed.actions) <= u128::from(problem.budget) {

@@ -167,6 +167,28 @@ impl Problem {
             + u128::from(copies[0] + copies[1]) * u128::from(self.steps())
     }
 
+    /// What all watched steps of `actions` cost, the cache aside.
+    fn price(&self, actions: &[Action]) -> u128 {
+        let mut commands = vec![0u8; self.command_count as usize];
+        let (mut remaps, mut patches, mut ways, mut own) = (0, 0, 0, 0u128);
+        for (slot, &action) in self.slots.iter().zip(actions).filter(|(slot, _)| !Self::is_settled(slot)) {
+            own += u128::from(self.own(slot, action));
+            match action {
+                Action::MAP => remaps |= slot.moves.0,
+                Action::COPY => ways |= slot.ways.0,
+                Action::PATCH => {
+                    patches |= slot.moves.0;
+                    self.commands_of(slot).iter().for_each(|&c| commands[c as usize] |= slot.moves.0);
+                }
+                _ => {}
+            }
+        }
+        let commands = commands.into_iter().map(|moves| u128::from(self.weight(Moves(moves))));
+        let patched = u128::from(self.any_patch) * u128::from(self.weight(Moves(patches)));
+        let patched = patched + u128::from(self.patch) * commands.sum::<u128>();
+        own + patched + self.charges(Case { remaps: Moves(remaps), ways: Ways(ways) })
+    }
+
     /// True for a slot that costs nothing at its buffer's own address, whatever others do.
     fn is_settled(slot: &Candidate) -> bool {
         slot.moves == Moves::NEVER && slot.allowed.has(Action::BAKE)
@@ -189,14 +211,16 @@ impl Problem {
 pub(super) fn solve(problem: &Problem) -> Solution {
     debug_assert!(problem.steps() < MOST_WATCHED_STEPS, "no more columns than bits");
     let mut free = Problem { cold: 0, ..problem.clone() };
-    let mut cold = solve_within(&free);
+    let prepared = relaxed::Prepared::new(&free);
+    let any = relaxed::solve(&free, &prepared);
+    let mut cold = within(&free, &prepared, &any);
     if !problem.is_cold(&cold.actions) {
         return cold;
     }
     let charge = u128::from(problem.cold) * u128::from(problem.steps());
     (cold.cost, cold.bound) = (cold.cost + charge, cold.bound + charge);
     free.budget = free.budget.min(problem.warm);
-    let warm = solve_within(&free);
+    let warm = within(&free, &prepared, &any);
     // Some must be copied, however large.
     if problem.is_cold(&warm.actions) {
         return cold;
@@ -206,16 +230,15 @@ pub(super) fn solve(problem: &Problem) -> Solution {
     Solution { bound, tried, ..best }
 }
 
-/// The same where the cache is no matter.
-fn solve_within(problem: &Problem) -> Solution {
-    let relaxed = relaxed::solve(problem);
-    if problem.shadows(&relaxed.actions) <= u128::from(problem.budget) {
-        return relaxed;
+/// The same where the cache is no matter; `any` is the cheapest without a budget.
+fn within(problem: &Problem, prepared: &relaxed::Prepared, any: &Solution) -> Solution {
+    if problem.shadows(&any.actions) <= u128::from(problem.budget) {
+        return any.clone();
     }
     let choices = |slot: &&Candidate| !Problem::is_settled(slot) && slot.allowed.count() > 1;
     if problem.slots.iter().filter(choices).count() <= EXACT_SLOTS {
         small::solve(problem)
     } else {
-        greedy::solve(problem)
+        greedy::solve(problem, prepared, any)
     }
 }

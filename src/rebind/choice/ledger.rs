@@ -1,6 +1,6 @@
 //! What a plan costs, slot by slot: who pays for what is shared.
 
-use super::{Allowed, Candidate, NEVER, Problem};
+use super::{Allowed, Candidate, Problem};
 use crate::rebind::slot::Action;
 
 /// Counts who needs each charge.
@@ -46,11 +46,11 @@ impl<'a> Ledger<'a> {
         Self { problem, remaps: [0; 8], patches: [0; 8], commands, copies: [0; 2], shadows: 0 }
     }
 
-    /// What all watched steps of `actions` cost, in picoseconds.
-    pub(in crate::rebind) fn price(problem: &'a Problem, actions: &[Action]) -> u128 {
+    /// With all slots, served by `actions`.
+    pub(in crate::rebind) fn of(problem: &'a Problem, actions: &[Action]) -> Self {
         let mut ledger = Self::new(problem);
-        let slots = actions.iter().enumerate();
-        slots.map(|(i, &action)| ledger.add(i, action)).sum()
+        actions.iter().enumerate().for_each(|(i, &action)| ledger.count(i, action, Change::Comes));
+        ledger
     }
 
     /// How often each charge is paid by those that are in.
@@ -170,15 +170,5 @@ impl Problem {
     pub(super) fn forced(slot: &Candidate) -> Option<Action> {
         let only = |Allowed(bits): Allowed| bits.is_power_of_two().then(|| Action(bits.trailing_zeros()));
         if Self::is_settled(slot) { Some(Action::BAKE) } else { only(slot.allowed) }
-    }
-
-    /// What it costs to patch a slot that shares nothing, in all watched steps.
-    pub(super) fn patch_alone(&self, slot: &Candidate) -> u64 {
-        if !slot.allowed.has(Action::PATCH) {
-            return NEVER;
-        }
-        let commands = u128::from(self.patch) * self.commands_of(slot).len() as u128;
-        let each = u128::from(slot.patch) + commands + u128::from(self.any_patch);
-        u64::try_from(each * u128::from(self.weight(slot.moves))).unwrap_or(NEVER).min(NEVER)
     }
 }

@@ -20,6 +20,7 @@ mod small;
 #[cfg(test)]
 mod tests;
 
+use greedy::Found;
 pub(super) use ledger::{Events, Ledger};
 
 use super::churn::{MOST_WATCHED_STEPS, Moves};
@@ -206,39 +207,45 @@ impl Problem {
     }
 }
 
-/// The cheapest plan within the budget. Where the cheapest pushes out of the cache what the command buffer uses, the other
-/// is the cheapest that does not, within a budget that is smaller.
+/// The cheapest plan within the budget: the cheapest that leaves the cache to the command buffer, which is a budget too, or
+/// the cheapest that does not, which pays for it.
 pub(super) fn solve(problem: &Problem) -> Solution {
     debug_assert!(problem.steps() < MOST_WATCHED_STEPS, "no more columns than bits");
-    let mut free = Problem { cold: 0, ..problem.clone() };
+    let budget = problem.budget.min(problem.warm);
+    let mut free = Problem { cold: 0, budget, ..problem.clone() };
     let prepared = relaxed::Prepared::new(&free);
-    let any = relaxed::solve(&free, &prepared);
-    let mut cold = within(&free, &prepared, &any);
-    if !problem.is_cold(&cold.actions) {
-        return cold;
+    let Found { solution: warm, is_free } = within(&free, &prepared);
+    let is_warm = !problem.is_cold(&warm.actions);
+    if is_warm && (is_free || problem.budget <= problem.warm) {
+        return warm;
     }
     let charge = u128::from(problem.cold) * u128::from(problem.steps());
-    (cold.cost, cold.bound) = (cold.cost + charge, cold.bound + charge);
-    free.budget = free.budget.min(problem.warm);
-    let warm = within(&free, &prepared, &any);
+    let least = relaxed::least(&free, &prepared) + charge;
+    if is_warm && least >= warm.cost {
+        return Solution { bound: warm.bound.min(least), ..warm };
+    }
+    free.budget = problem.budget;
+    let mut cold = within(&free, &prepared).solution;
+    cold.bound += charge;
+    cold.cost += if problem.is_cold(&cold.actions) { charge } else { 0 };
     // Some must be copied, however large.
-    if problem.is_cold(&warm.actions) {
+    if !is_warm {
         return cold;
     }
     let (bound, tried) = (cold.bound.min(warm.bound), cold.tried + warm.tried);
-    let best = if warm.cost < cold.cost { warm } else { cold };
-    Solution { bound, tried, ..best }
+    let best = if warm.cost <= cold.cost { warm } else { cold };
+    Solution { bound: bound.min(best.cost), tried, ..best }
 }
 
-/// The same where the cache is no matter; `any` is the cheapest without a budget.
-fn within(problem: &Problem, prepared: &relaxed::Prepared, any: &Solution) -> Solution {
-    if problem.shadows(&any.actions) <= u128::from(problem.budget) {
-        return any.clone();
-    }
+/// The same where the cache is no matter.
+fn within(problem: &Problem, prepared: &relaxed::Prepared) -> Found {
     let choices = |slot: &&Candidate| !Problem::is_settled(slot) && slot.allowed.count() > 1;
-    if problem.slots.iter().filter(choices).count() <= EXACT_SLOTS {
-        small::solve(problem)
-    } else {
-        greedy::solve(problem, prepared, any)
+    if problem.slots.iter().filter(choices).count() > EXACT_SLOTS {
+        return greedy::solve(problem, prepared);
     }
+    let any = relaxed::solve(problem, prepared);
+    if problem.shadows(&any.actions) <= u128::from(problem.budget) {
+        return Found { solution: any, is_free: true };
+    }
+    Found { solution: small::solve(problem), is_free: false }
 }

@@ -45,35 +45,40 @@ fn by_gain(a: &Item, b: &Item) -> Ordering {
 struct Search<'a> {
     problem: &'a Problem,
     prepared: &'a Prepared,
-    /// What is copied where there is no budget, most gain a byte first, and most gain first.
+    /// What is copied where there is no budget, or a low rent: most gain a byte first, and most gain first.
     orders: [Vec<Item>; 2],
     best: Solution,
 }
 
-/// A plan within the budget; `free` is the cheapest without one.
-pub(super) fn solve(problem: &Problem, prepared: &Prepared, free: &Solution) -> Solution {
-    let best = Solution { actions: Vec::new(), cost: u128::MAX, bound: free.cost, tried: 0 };
-    let orders = orders(problem, &free.actions);
-    let mut search = Search { problem, prepared, orders, best };
+/// What was found within a budget.
+pub(super) struct Found {
+    pub(super) solution: Solution,
+    /// True for the cheapest plan of all, which is within the budget.
+    pub(super) is_free: bool,
+}
+
+/// A plan within the budget.
+pub(super) fn solve(problem: &Problem, prepared: &Prepared) -> Found {
+    let best = Solution { actions: Vec::new(), cost: u128::MAX, bound: 0, tried: 0 };
+    let mut search = Search { problem, prepared, orders: Default::default(), best };
+    let mut rent = search.low_rent();
+    let mut actions = search.rented(rent);
+    if rent > 0 && search.has_room(&actions) {
+        // It is too high, and may not be needed.
+        rent = 0;
+        actions = search.rented(rent);
+    }
+    if rent == 0 && search.has_room(&actions) {
+        let Solution { bound, tried, .. } = search.best;
+        return Found { solution: Solution { actions, cost: bound, bound, tried }, is_free: true };
+    }
+    search.orders = orders(problem, &actions);
     search.offer(search.by_rule());
     search.offer(search.all_patched());
     search.offer(search.all_still());
-    // With the rent `low` shadows pass the budget, with `high` they do not.
-    let (mut low, mut high) = (0, u64::MAX);
-    let mut rent = search.first_rent();
-    for _ in 0..MOST_RENTS {
-        let actions = search.rented(rent);
-        let fits = problem.shadows(&actions) <= u128::from(problem.budget);
-        for order in 0..2 {
-            search.offer(search.fitted(&actions, order));
-        }
-        if search.is_close() {
-            break;
-        }
-        (low, high) = if fits { (low, rent) } else { (rent, high) };
-        rent = if high == u64::MAX { low.saturating_mul(2) } else { low + (high - low) / 2 };
-    }
-    search.best
+    search.fit(&actions);
+    search.raise(rent);
+    Found { solution: search.best, is_free: false }
 }
 
 /// What `actions` copy, in both orders.
@@ -110,18 +115,60 @@ impl Search<'_> {
         self.best.cost - self.best.bound.min(self.best.cost) <= self.best.bound / CLOSE
     }
 
-    /// What a byte of the first shadow that has no room gains.
-    fn first_rent(&self) -> u64 {
+    fn has_room(&self, actions: &[Action]) -> bool {
+        self.problem.shadows(actions) <= u128::from(self.problem.budget)
+    }
+
+    /// Tries higher rents than `low`, with which shadows pass the budget, until plan and bound are close.
+    fn raise(&mut self, mut low: u64) {
+        let (mut high, mut rent) = (u64::MAX, self.first_rent(&self.orders[0]).max(low.saturating_add(1)));
+        for _ in 1..MOST_RENTS {
+            if self.is_close() {
+                return;
+            }
+            let actions = self.rented(rent);
+            self.fit(&actions);
+            (low, high) = if self.has_room(&actions) { (low, rent) } else { (rent, high) };
+            rent = if high == u64::MAX { low.saturating_mul(2) } else { low + (high - low) / 2 };
+        }
+    }
+
+    /// Offers a plan with as many shadows as there is room for, in both orders.
+    fn fit(&mut self, actions: &[Action]) {
+        for order in 0..2 {
+            self.offer(self.fitted(actions, order));
+        }
+    }
+
+    /// A rent that is too low rather than too high: as if slots shared every patch and every remap with others.
+    fn low_rent(&self) -> u64 {
+        let (totals, patching) = (&self.prepared.totals, self.prepared.patching.as_ref());
+        let all = Case { remaps: Moves(u8::MAX), ways: Ways(Ways::ALL) };
+        let mut items = Vec::new();
+        for i in totals.open() {
+            let (total, bytes) = (totals.get(i), self.problem.slots[i].shadow);
+            let share = patching.filter(|_| total.may_patch).map(|patching| patching.share(i) + total.patch);
+            let otherwise = total.in_place(all).0.min(share.unwrap_or(NEVER));
+            if bytes > 0 && otherwise > total.copy {
+                items.push(Item { slot: i as u32, gain: u128::from(otherwise - total.copy), bytes });
+            }
+        }
+        items.sort_unstable_by(by_density);
+        self.first_rent(&items)
+    }
+
+    /// What a byte of the first shadow gains that has no room; 0 where all have.
+    fn first_rent(&self, items: &[Item]) -> u64 {
         let mut room = self.problem.budget;
-        let last = self.orders[0].iter().find(|item| match room.checked_sub(item.bytes) {
+        let first = items.iter().find(|item| match room.checked_sub(item.bytes) {
             Some(left) => {
                 room = left;
                 false
             }
             None => true,
         });
-        let rent = |item: &Item| item.gain.saturating_mul(1 << RENT_BITS) / u128::from(item.bytes.max(1));
-        last.map_or(1, |item| u64::try_from(rent(item)).unwrap_or(u64::MAX).max(1))
+        let rent = |item: &Item| item.gain.saturating_mul(1 << RENT_BITS) / u128::from(item.bytes);
+        first.map_or(0, |item| u64::try_from(rent(item)).unwrap_or(u64::MAX))
     }
 
     /// The cheapest plan where each shadow pays this rent. It is rounded so that none pays too much, and the budget not too

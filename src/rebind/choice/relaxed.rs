@@ -199,6 +199,12 @@ pub(super) fn solve(problem: &Problem, prepared: &Prepared) -> Solution {
     Solution { actions, cost, bound: cost, tried }
 }
 
+/// No plan costs less, whatever its budget.
+pub(super) fn least(problem: &Problem, prepared: &Prepared) -> u128 {
+    let priced = price(problem, &prepared.totals, prepared.patching.as_ref());
+    priced.iter().map(|priced| priced.least).min().unwrap_or(0)
+}
+
 /// The cheapest plan by these totals, what it costs, and how many plans were made for it.
 pub(super) fn cheapest(
     problem: &Problem,

@@ -70,8 +70,7 @@ fn problem(slots: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value
 
 /// The greedy way, whether or not there is a need.
 fn greedy(problem: &Problem) -> Solution {
-    let prepared = relaxed::Prepared::new(problem);
-    greedy::solve(problem, &prepared, &relaxed::solve(problem, &prepared))
+    greedy::solve(problem, &relaxed::Prepared::new(problem)).solution
 }
 
 /// As many cases as `PROPTEST_CASES` says, and more than usual where it says nothing.

@@ -170,8 +170,15 @@ impl<'a> Costs<'a> {
 
     /// `bytes` that are read and written once.
     fn moved(&self, bytes: ByteSize) -> Cost {
-        let picos = u128::from(bytes.get()) * 2_000_000_000_000 / u128::from(self.profile.bandwidth.max(1));
-        Cost { host: Picos::ZERO, gpu: Picos(u64::try_from(picos).unwrap_or(u64::MAX)) }
+        const TWICE: u64 = 2_000_000_000_000;
+        let (bytes, rate) = (bytes.get(), self.profile.bandwidth.max(1));
+        let picos = match bytes.checked_mul(TWICE) {
+            Some(product) => product / rate,
+            None => {
+                u64::try_from(u128::from(bytes) * u128::from(TWICE) / u128::from(rate)).unwrap_or(u64::MAX)
+            }
+        };
+        Cost { host: Picos::ZERO, gpu: Picos(picos) }
     }
 }
 

@@ -253,17 +253,42 @@ impl<'a> Situation<'a> {
     }
 }
 
-/// Numbers the commands from 0, and leaves each once a slot.
-fn number(problem: &mut Problem) {
-    let mut known = problem.commands.clone();
+/// How many commands there are, and the number of each, in order. A table serves as long as it is small.
+fn numbered(commands: &[u32]) -> (u32, impl Fn(u32) -> u32 + use<>) {
+    let last = commands.iter().copied().max().map_or(0, |last| last as usize + 1);
+    let (mut table, mut known) = (Vec::new(), Vec::new());
+    if last <= 4 * commands.len() {
+        table = vec![0; last];
+        commands.iter().for_each(|&command| table[command as usize] = 1);
+        let mut sum = 0;
+        for number in &mut table {
+            (*number, sum) = (sum, sum + *number);
+        }
+        return (sum, numbers(table, known));
+    }
+    known.extend_from_slice(commands);
     known.sort_unstable();
     known.dedup();
-    problem.command_count = known.len() as u32;
+    table.clear();
+    (known.len() as u32, numbers(table, known))
+}
+
+fn numbers(table: Vec<u32>, known: Vec<u32>) -> impl Fn(u32) -> u32 {
+    move |command| match table.get(command as usize) {
+        Some(&number) => number,
+        None => known.partition_point(|&other| other < command) as u32,
+    }
+}
+
+/// Numbers the commands from 0, and leaves each once a slot.
+fn number(problem: &mut Problem) {
+    let (known, numbers_of) = numbered(&problem.commands);
+    problem.command_count = known;
     let mut numbers: Vec<u32> = Vec::with_capacity(problem.commands.len());
     for slot in &mut problem.slots {
         let own = &problem.commands[slot.commands.0 as usize..slot.commands.1 as usize];
         let start = numbers.len();
-        numbers.extend(own.iter().map(|command| known.partition_point(|other| other < command) as u32));
+        numbers.extend(own.iter().map(|&command| numbers_of(command)));
         numbers[start..].sort_unstable();
         let mut kept = start;
         for at in start..numbers.len() {

@@ -118,9 +118,10 @@ impl Patching {
         self.share[i]
     }
 
-    /// Says which slots are patched where slot `i` costs `saves[i]` otherwise; 0 for one that is not to be patched.
-    pub(super) fn choose(&self, saves: &[u64]) -> Vec<bool> {
-        let mut work = Work::new(self, saves);
+    /// Says which slots are patched where slot `i` costs `saves[i]` otherwise; 0 for one that is not to be patched. `before`
+    /// were best where none saved more: they are among them, since what is worth its cells stays so.
+    pub(super) fn choose(&self, saves: &[u64], before: Option<&[bool]>) -> Vec<bool> {
+        let mut work = Work::new(self, saves, before.unwrap_or_default());
         work.run();
         let open: Vec<usize> = (0..saves.len()).filter(|&i| work.slots[i] == Fate::Open).collect();
         let mut patched: Vec<bool> = work.slots.iter().map(|fate| *fate == Fate::Yes).collect();
@@ -169,28 +170,30 @@ impl Patching {
 }
 
 impl<'a> Work<'a> {
-    fn new(patching: &'a Patching, saves: &'a [u64]) -> Self {
+    fn new(patching: &'a Patching, saves: &'a [u64], before: &[bool]) -> Self {
         let mut worth = vec![0; patching.cost.len()];
         let mut left = vec![0; saves.len()];
         let mut slots = vec![Fate::No; saves.len()];
-        for (i, &saved) in saves.iter().enumerate().filter(|(_, saved)| **saved > 0) {
+        let mut cells = vec![Fate::Open; worth.len()];
+        for i in (0..before.len()).filter(|&i| before[i]) {
+            slots[i] = Fate::Yes;
+            patching.needs.of(i).iter().for_each(|&cell| cells[cell as usize] = Fate::Yes);
+        }
+        let mut slots_due = Vec::new();
+        for (i, &saved) in saves.iter().enumerate() {
+            if saved == 0 || slots[i] == Fate::Yes {
+                continue;
+            }
             slots[i] = Fate::Open;
+            slots_due.push(i as u32);
             for &cell in patching.needs.of(i) {
-                worth[cell as usize] += u128::from(saved);
-                left[i] += patching.cost[cell as usize];
+                let cell = cell as usize;
+                worth[cell] += u128::from(saved);
+                left[i] += if cells[cell] == Fate::Open { patching.cost[cell] } else { 0 };
             }
         }
-        let (slots_due, cells_due) = ((0..saves.len() as u32).collect(), (0..worth.len() as u32).collect());
-        Self {
-            patching,
-            saves,
-            slots,
-            cells: vec![Fate::Open; worth.len()],
-            left,
-            worth,
-            slots_due,
-            cells_due,
-        }
+        let cells_due = (0..worth.len() as u32).collect();
+        Self { patching, saves, slots, cells, left, worth, slots_due, cells_due }
     }
 
     fn run(&mut self) {

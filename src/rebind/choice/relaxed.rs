@@ -235,7 +235,7 @@ pub(super) fn cheapest(
             continue;
         }
         tried += 1;
-        let (core, patched) = decide(totals, patching, case);
+        let (core, patched) = decide(totals, patching, case, Some(&core.patched));
         let cost = core + problem.charges(case);
         if cost < best.0 {
             best = (cost, case, Some(patched));
@@ -245,9 +245,10 @@ pub(super) fn cheapest(
 }
 
 /// What all slots cost in a case at best, its charges aside, and which slots are patched.
-fn decide(totals: &Totals, patching: &Patching, case: Case) -> (u128, Vec<bool>) {
+/// `before` were patched in a case that allows all that this one does.
+fn decide(totals: &Totals, patching: &Patching, case: Case, before: Option<&[bool]>) -> (u128, Vec<bool>) {
     let best = |i: usize| totals.get(i).best(case).0;
-    let patched = patching.choose(&savings(totals, best));
+    let patched = patching.choose(&savings(totals, best), before);
     let own = totals.open().map(|i| if patched[i] { totals.get(i).patch } else { best(i) });
     let own: u128 = own.map(u128::from).sum();
     (own + patching.paid(&patched), patched)
@@ -275,16 +276,22 @@ impl<'a> Cores<'a> {
     }
 
     fn of(&mut self, ways: Ways) -> &Core {
-        let totals = self.totals;
-        self.known[ways.0 as usize].get_or_insert_with(|| {
+        let (totals, patching) = (self.totals, self.patching);
+        let [others @ .., all] = &mut self.known;
+        let find = |ways, before: Option<&[bool]>| {
             let case = Case { remaps: Moves(u8::MAX), ways };
-            let (cost, patched) = decide(totals, self.patching, case);
+            let (cost, patched) = decide(totals, patching, case, before);
             let mapped = totals
                 .open()
                 .filter(|&i| !patched[i] && totals.get(i).best(case).1 == Action::MAP)
                 .fold(0, |columns, i| columns | totals.get(i).moves.0);
             Core { cost, remaps: Moves(mapped), patched }
-        })
+        };
+        let all = all.get_or_insert_with(|| find(Ways(Ways::ALL), None));
+        match others.get_mut(ways.0 as usize) {
+            Some(other) => other.get_or_insert_with(|| find(ways, Some(&all.patched))),
+            None => all,
+        }
     }
 
     /// How many were found.

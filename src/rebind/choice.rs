@@ -134,6 +134,39 @@ struct Case {
     ways: Ways,
 }
 
+/// What `action` costs a slot by itself that moves in so many of `steps` watched steps.
+const fn own(slot: &Candidate, action: Action, moves: u64, steps: u64) -> u64 {
+    match action {
+        _ if !slot.allowed.has(action) => NEVER,
+        Action::BAKE => slot.bake * moves,
+        Action::MAP => slot.map * moves,
+        Action::COPY => slot.copy * steps,
+        _ => slot.patch * moves,
+    }
+}
+
+/// How many watched steps each set of columns stands for.
+struct Weights {
+    of: Vec<u64>,
+    steps: u64,
+}
+
+impl Weights {
+    fn new(problem: &Problem) -> Self {
+        let sets = 1u32 << problem.weights.len();
+        let of = (0..sets).map(|set| problem.weight(Moves(set as u8))).collect();
+        Self { of, steps: u64::from(problem.steps()) }
+    }
+
+    fn of(&self, moves: Moves) -> u64 {
+        self.of[moves.0 as usize]
+    }
+
+    fn own(&self, slot: &Candidate, action: Action) -> u64 {
+        own(slot, action, self.of(slot.moves), self.steps)
+    }
+}
+
 impl Problem {
     /// How many steps were watched.
     pub(super) fn steps(&self) -> u32 {
@@ -152,13 +185,7 @@ impl Problem {
 
     /// What `action` costs a slot by itself in all watched steps.
     fn own(&self, slot: &Candidate, action: Action) -> u64 {
-        match action {
-            _ if !slot.allowed.has(action) => NEVER,
-            Action::BAKE => slot.bake * self.weight(slot.moves),
-            Action::MAP => slot.map * self.weight(slot.moves),
-            Action::COPY => slot.copy * u64::from(self.steps()),
-            _ => slot.patch * self.weight(slot.moves),
-        }
+        own(slot, action, self.weight(slot.moves), u64::from(self.steps()))
     }
 
     /// What the charges of `case` cost in all watched steps.
@@ -172,9 +199,10 @@ impl Problem {
     fn price(&self, actions: &[Action]) -> u128 {
         let mut commands = vec![0u8; self.command_count as usize];
         let (mut remaps, mut patches, mut ways, mut own) = (0, 0, 0, 0u128);
-        for (slot, &action) in self.slots.iter().zip(actions).filter(|(slot, _)| !Self::is_settled(slot)) {
-            own += u128::from(self.own(slot, action));
+        let weights = Weights::new(self);
+        for (slot, &action) in self.slots.iter().zip(actions) {
             match action {
+                _ if Self::is_settled(slot) => continue,
                 Action::MAP => remaps |= slot.moves.0,
                 Action::COPY => ways |= slot.ways.0,
                 Action::PATCH => {
@@ -183,10 +211,11 @@ impl Problem {
                 }
                 _ => {}
             }
+            own += u128::from(weights.own(slot, action));
         }
-        let commands = commands.into_iter().map(|moves| u128::from(self.weight(Moves(moves))));
-        let patched = u128::from(self.any_patch) * u128::from(self.weight(Moves(patches)));
-        let patched = patched + u128::from(self.patch) * commands.sum::<u128>();
+        let commands: u64 = commands.into_iter().map(|moves| weights.of(Moves(moves))).sum();
+        let patched = u128::from(self.any_patch) * u128::from(weights.of(Moves(patches)));
+        let patched = patched + u128::from(self.patch) * u128::from(commands);
         own + patched + self.charges(Case { remaps: Moves(remaps), ways: Ways(ways) })
     }
 

@@ -72,18 +72,18 @@ pub(super) fn solve(problem: &Problem, prepared: &Prepared) -> Found {
         let Solution { bound, tried, .. } = search.best;
         return Found { solution: Solution { actions, cost: bound, bound, tried }, is_free: true };
     }
-    search.orders = orders(problem, &actions);
+    let ledger = Ledger::of(problem, &actions);
+    search.orders = orders(problem, &actions, &ledger);
     search.offer(search.by_rule());
     search.offer(search.all_patched());
     search.offer(search.all_still());
-    search.fit(&actions);
+    search.fit(&actions, &ledger);
     search.raise(rent);
     Found { solution: search.best, is_free: false }
 }
 
 /// What `actions` copy, in both orders.
-fn orders(problem: &Problem, actions: &[Action]) -> [Vec<Item>; 2] {
-    let ledger = Ledger::of(problem, actions);
+fn orders(problem: &Problem, actions: &[Action], ledger: &Ledger<'_>) -> [Vec<Item>; 2] {
     let mut items = Vec::new();
     for i in (0..actions.len()).filter(|&i| actions[i] == Action::COPY && problem.slots[i].shadow > 0) {
         let Some((_, otherwise)) = ledger.next_best(i, Action::COPY, 0) else { continue };
@@ -100,9 +100,10 @@ impl Search<'_> {
     /// Takes a plan that is cheaper than the best so far.
     fn offer(&mut self, actions: Vec<Action>) {
         self.best.tried += 1;
-        let slots = self.problem.slots.iter().zip(&actions);
-        let possible = slots.into_iter().all(|(slot, action)| slot.allowed.has(*action));
-        if !possible || self.problem.shadows(&actions) > u128::from(self.problem.budget) {
+        let mut open = self.prepared.totals.open();
+        if !open.all(|i| self.problem.slots[i].allowed.has(actions[i]))
+            || self.problem.shadows(&actions) > u128::from(self.problem.budget)
+        {
             return;
         }
         let cost = self.problem.price(&actions);
@@ -127,16 +128,16 @@ impl Search<'_> {
                 return;
             }
             let actions = self.rented(rent);
-            self.fit(&actions);
+            self.fit(&actions, &Ledger::of(self.problem, &actions));
             (low, high) = if self.has_room(&actions) { (low, rent) } else { (rent, high) };
             rent = if high == u64::MAX { low.saturating_mul(2) } else { low + (high - low) / 2 };
         }
     }
 
     /// Offers a plan with as many shadows as there is room for, in both orders.
-    fn fit(&mut self, actions: &[Action]) {
+    fn fit(&mut self, actions: &[Action], ledger: &Ledger<'_>) {
         for order in 0..2 {
-            self.offer(self.fitted(actions, order));
+            self.offer(self.fitted(actions, ledger.clone(), order));
         }
     }
 
@@ -185,9 +186,8 @@ impl Search<'_> {
     }
 
     /// The plan with as many shadows as there is room for.
-    fn fitted(&self, actions: &[Action], order: usize) -> Vec<Action> {
+    fn fitted(&self, actions: &[Action], mut ledger: Ledger<'_>, order: usize) -> Vec<Action> {
         let (problem, mut actions) = (self.problem, actions.to_vec());
-        let mut ledger = Ledger::of(problem, &actions);
         let mut used = problem.shadows(&actions);
         let budget = u128::from(problem.budget);
         let copied = |i: usize, actions: &[Action]| actions[i] == Action::COPY;
@@ -280,12 +280,11 @@ impl Search<'_> {
 
     /// For each slot the first of these that it may have.
     fn first_of(&self, actions: &[Action]) -> Vec<Action> {
-        let first = |i: usize| {
-            let slot = &self.problem.slots[i];
-            let settled = self.prepared.totals.get(i).settled;
-            let mut allowed = actions.iter().copied().filter(|&action| slot.allowed.has(action));
-            if settled { Action::BAKE } else { allowed.next().unwrap_or(Action::BAKE) }
-        };
-        (0..self.problem.slots.len()).map(first).collect()
+        let mut first: Vec<Action> = vec![Action::BAKE; self.problem.slots.len()];
+        for i in self.prepared.totals.open() {
+            let allowed = self.problem.slots[i].allowed;
+            first[i] = actions.iter().copied().find(|&action| allowed.has(action)).unwrap_or(Action::BAKE);
+        }
+        first
     }
 }

@@ -75,8 +75,34 @@ struct Work<'a> {
     /// What the open users of a cell could save.
     worth: Vec<u128>,
     /// Slots and cells to look at again.
-    slots_due: Vec<u32>,
-    cells_due: Vec<u32>,
+    slots_due: Due,
+    cells_due: Due,
+}
+
+/// Numbers, each once.
+struct Due {
+    list: Vec<u32>,
+    is_in: Vec<bool>,
+}
+
+impl Due {
+    fn new(list: Vec<u32>, count: usize) -> Self {
+        let mut is_in = vec![false; count];
+        list.iter().for_each(|&i| is_in[i as usize] = true);
+        Self { list, is_in }
+    }
+
+    fn push(&mut self, i: u32) {
+        if !std::mem::replace(&mut self.is_in[i as usize], true) {
+            self.list.push(i);
+        }
+    }
+
+    fn pop(&mut self) -> Option<usize> {
+        let i = self.list.pop()? as usize;
+        self.is_in[i] = false;
+        Some(i)
+    }
 }
 
 impl Patching {
@@ -192,16 +218,17 @@ impl<'a> Work<'a> {
                 left[i] += if cells[cell] == Fate::Open { patching.cost[cell] } else { 0 };
             }
         }
-        let cells_due = (0..worth.len() as u32).collect();
+        let slots_due = Due::new(slots_due, saves.len());
+        let cells_due = Due::new((0..worth.len() as u32).collect(), worth.len());
         Self { patching, saves, slots, cells, left, worth, slots_due, cells_due }
     }
 
     fn run(&mut self) {
         loop {
             if let Some(cell) = self.cells_due.pop() {
-                self.look_at_cell(cell as usize);
+                self.look_at_cell(cell);
             } else if let Some(i) = self.slots_due.pop() {
-                self.look_at_slot(i as usize);
+                self.look_at_slot(i);
             } else {
                 return;
             }

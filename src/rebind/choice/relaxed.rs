@@ -1,7 +1,7 @@
 //! The cheapest plan where the budget is no matter: exact.
 
 use super::patching::{Patching, savings};
-use super::{Candidate, Case, NEVER, Problem, Solution, Ways};
+use super::{Candidate, Case, NEVER, Problem, Solution, Ways, Weights};
 use crate::rebind::churn::Moves;
 use crate::rebind::slot::Action;
 
@@ -44,11 +44,12 @@ pub(super) struct Total {
 
 impl Totals {
     pub(super) fn new(problem: &Problem) -> Self {
+        let weights = Weights::new(problem);
         let total = |slot: &Candidate| Total {
-            bake: problem.own(slot, Action::BAKE),
-            map: problem.own(slot, Action::MAP),
-            copy: problem.own(slot, Action::COPY),
-            patch: problem.own(slot, Action::PATCH),
+            bake: weights.own(slot, Action::BAKE),
+            map: weights.own(slot, Action::MAP),
+            copy: weights.own(slot, Action::COPY),
+            patch: weights.own(slot, Action::PATCH),
             moves: slot.moves,
             ways: slot.ways,
             may_patch: slot.allowed.has(Action::PATCH) && !Problem::is_settled(slot),
@@ -174,19 +175,27 @@ impl Sums {
     }
 }
 
-/// Prices every case at once.
-fn price(problem: &Problem, totals: &Totals, patching: Option<&Patching>) -> Vec<Priced> {
-    let slot = |i: usize, otherwise: u64| {
+/// Sums over all slots that are not settled, of which each costs `otherwise` where it is neither mapped nor copied.
+fn sums(totals: &Totals, otherwise: impl Fn(usize, &Total) -> u64) -> Sums {
+    Sums::new(totals.open().map(|i| {
         let total = totals.get(i);
-        (total.moves, total.ways, [otherwise, total.map, total.copy])
-    };
-    let most = Sums::new(totals.open().map(|i| slot(i, totals.get(i).bake)));
-    let share = |i: usize| {
-        let total = totals.get(i);
+        (total.moves, total.ways, [otherwise(i, total), total.map, total.copy])
+    }))
+}
+
+/// The least that a slot costs at its buffer's own address: it may be patched, and share all that it needs.
+fn at_least(patching: Option<&Patching>) -> impl Fn(usize, &Total) -> u64 {
+    move |i, total| {
         let share = patching.filter(|_| total.may_patch).map(|patching| patching.share(i) + total.patch);
         share.unwrap_or(NEVER).min(total.bake)
-    };
-    let least = Sums::new(totals.open().map(|i| slot(i, share(i))));
+    }
+}
+
+/// Prices every case at once.
+fn price(problem: &Problem, totals: &Totals, patching: Option<&Patching>) -> Vec<Priced> {
+    let most = sums(totals, |_, total| total.bake);
+    let least = patching.map(|_| sums(totals, at_least(patching)));
+    let least = least.as_ref().unwrap_or(&most);
     let priced = |case: Case| {
         let charges = problem.charges(case);
         Priced { case, most: charges + most.of(case), least: charges + least.of(case) }
@@ -201,8 +210,9 @@ pub(super) fn solve(problem: &Problem, prepared: &Prepared) -> Solution {
 
 /// No plan costs less, whatever its budget.
 pub(super) fn least(problem: &Problem, prepared: &Prepared) -> u128 {
-    let priced = price(problem, &prepared.totals, prepared.patching.as_ref());
-    priced.iter().map(|priced| priced.least).min().unwrap_or(0)
+    let least = sums(&prepared.totals, at_least(prepared.patching.as_ref()));
+    let cases = cases(&prepared.totals).into_iter();
+    cases.map(|case| problem.charges(case) + least.of(case)).min().unwrap_or(0)
 }
 
 /// The cheapest plan by these totals, what it costs, and how many plans were made for it.

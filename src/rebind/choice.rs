@@ -97,8 +97,10 @@ pub(super) struct Problem {
     pub(super) commands: Vec<u32>,
     /// How many commands there are.
     pub(super) command_count: u32,
-    /// A command that is patched in a step.
+    /// A command that is patched in a step, for any number of slots.
     pub(super) patch: u64,
+    /// The same for one slot.
+    pub(super) patch_single: u64,
     /// What a step costs besides in which anything is patched.
     pub(super) any_patch: u64,
     /// What a step costs besides in which anything is remapped.
@@ -179,6 +181,16 @@ impl Problem {
         columns.filter(|(k, _)| moves.0 >> k & 1 == 1).map(|(_, &weight)| u64::from(weight)).sum()
     }
 
+    /// What a command costs for each slot that it is patched for, until as a whole it costs less.
+    fn patch_one(&self) -> u64 {
+        self.patch_single.min(self.patch)
+    }
+
+    /// What a command costs that is patched for so many slots.
+    fn patched(&self, slots: u32) -> u64 {
+        self.patch.min(self.patch_one().saturating_mul(slots.into()))
+    }
+
     fn commands_of(&self, slot: &Candidate) -> &[u32] {
         &self.commands[slot.commands.0 as usize..slot.commands.1 as usize]
     }
@@ -197,7 +209,8 @@ impl Problem {
 
     /// What all watched steps of `actions` cost, the cache aside.
     fn price(&self, actions: &[Action]) -> u128 {
-        let mut commands = vec![0u8; self.command_count as usize];
+        let columns = self.weights.len();
+        let mut commands = vec![0u32; self.command_count as usize * columns];
         let (mut remaps, mut patches, mut ways, mut own) = (0, 0, 0, 0u128);
         let weights = Weights::new(self);
         for (slot, &action) in self.slots.iter().zip(actions) {
@@ -207,16 +220,20 @@ impl Problem {
                 Action::COPY => ways |= slot.ways.0,
                 Action::PATCH => {
                     patches |= slot.moves.0;
-                    self.commands_of(slot).iter().for_each(|&c| commands[c as usize] |= slot.moves.0);
+                    for &command in self.commands_of(slot) {
+                        for k in (0..columns).filter(|k| slot.moves.0 >> k & 1 == 1) {
+                            commands[command as usize * columns + k] += 1;
+                        }
+                    }
                 }
                 _ => {}
             }
             own += u128::from(weights.own(slot, action));
         }
-        let commands: u64 = commands.into_iter().map(|moves| weights.of(Moves(moves))).sum();
+        let paid = |(slots, weight): (u32, &u32)| u128::from(self.patched(slots)) * u128::from(*weight);
+        let commands: u128 = commands.into_iter().zip(self.weights.iter().cycle()).map(paid).sum();
         let patched = u128::from(self.any_patch) * u128::from(weights.of(Moves(patches)));
-        let patched = patched + u128::from(self.patch) * u128::from(commands);
-        own + patched + self.charges(Case { remaps: Moves(remaps), ways: Ways(ways) })
+        own + commands + patched + self.charges(Case { remaps: Moves(remaps), ways: Ways(ways) })
     }
 
     /// True for a slot that costs nothing at its buffer's own address, whatever others do.

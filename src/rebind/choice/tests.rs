@@ -40,14 +40,15 @@ fn problem(slots: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value
     let charges =
         [(0u64..80).boxed(), (0u64..80).boxed(), (0u64..120).boxed(), (0u64..80).boxed(), (0u64..80).boxed()];
     let budget = || prop_oneof![Just(0u64), 1u64..60, Just(u64::MAX)];
-    let limits = (budget(), budget(), 0u64..200);
+    let limits = (budget(), budget(), 0u64..200, 0u64..120);
     (weights, slots, charges, limits).prop_map(move |(weights, slots, charges, limits)| {
-        let (budget, warm, cold) = limits;
+        let (budget, warm, cold, patch_single) = limits;
         let mut problem =
             Problem { weights, command_count: commands, budget, warm, cold, ..Problem::default() };
         let [patch, any_patch, any_remap, copy_in, copy_out] = charges;
         (problem.patch, problem.any_patch, problem.any_remap) = (patch, any_patch, any_remap);
         problem.any_copy = [copy_in, copy_out];
+        problem.patch_single = patch_single;
         for made in slots {
             let start = problem.commands.len() as u32;
             problem.commands.extend(&made.commands);
@@ -94,8 +95,8 @@ fn cost(problem: &Problem, actions: &[Action]) -> u128 {
         let mut commands: Vec<u32> =
             by(Action::PATCH).flat_map(|slot| problem.commands_of(slot)).copied().collect();
         commands.sort_unstable();
-        commands.dedup();
-        step += problem.patch * commands.len() as u64;
+        let shared = commands.chunk_by(|a, b| a == b);
+        step += shared.map(|slots| problem.patch.min(problem.patch_single * slots.len() as u64)).sum::<u64>();
         step += by(Action::PATCH).map(|slot| slot.patch).sum::<u64>();
         step += if by(Action::PATCH).next().is_some() { problem.any_patch } else { 0 };
         let copied = || (0..actions.len()).filter(|&i| actions[i] == Action::COPY).map(|i| &problem.slots[i]);
@@ -298,6 +299,7 @@ fn ten_thousand(patch: u64, budget: u64) -> Problem {
         weights: vec![1; 8],
         command_count: 626,
         patch,
+        patch_single: patch / 2,
         any_patch: 450_000,
         any_remap: 90_000_000,
         any_copy: [5_500_000; 2],

@@ -2,6 +2,7 @@
 
 use super::buffers::Buffer;
 use super::copies::{At, Copies};
+use super::ids::Ids;
 use super::overlap::Overlap;
 use super::plan::{Area, Plan};
 use super::shadow::{Arena, Region};
@@ -136,11 +137,12 @@ impl Layout {
     /// With the slot to blame: `Overlap`, `OutOfRange`; then some may point elsewhere already.
     pub(super) fn point_copies(
         &mut self,
-        slots: impl Iterator<Item = usize>,
+        slots: impl Iterator<Item = (usize, u32)>,
         buffer: impl Fn(usize) -> Buffer,
+        ids: &mut Ids,
     ) -> Result<()> {
         self.overlap.start();
-        for i in slots {
+        for (i, known) in slots {
             let buffer = buffer(i);
             self.point(i, &buffer);
             let place = &self.places[i];
@@ -150,7 +152,7 @@ impl Layout {
             }
             let itself = buffer.address == place.address;
             let bytes = if itself { ByteSize::ZERO } else { place.bytes };
-            if !self.overlap.look(i as u32, buffer.address, bytes, written) {
+            if !self.overlap.look(i as u32, buffer.address, bytes, written, ids.range(known)) {
                 return Err(WRAPS.at(buffer.address, bytes).entry(i as u64));
             }
         }

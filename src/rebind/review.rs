@@ -1,7 +1,8 @@
 //! Looks at a step's buffers: what changed, and can the layout in force serve them?
 
 use super::buffers::{Buffer, Buffers};
-use super::engine::{Engine, Scratch, refused};
+use super::engine::{Engine, refused};
+use super::ids::Ids;
 use super::layout::Layout;
 use super::relayout::check_address;
 use super::slot::{Action, Slot};
@@ -59,10 +60,13 @@ impl Engine {
         self.scratch.patched.clear();
         let Self { device, slots, layout, scratch, unsure, .. } = self;
         let mut fits = layout.is_some();
+        scratch.ids.start(slots.len(), scratch.suspects.len(), buffers.deaths());
         for &suspect in &scratch.suspects {
             let (i, buffer) = (suspect as usize, buffers.get(suspect as usize));
+            let known = scratch.ids.look(suspect, &buffer);
+            let ids = &mut scratch.ids;
             let Some(layout) = layout.as_ref().filter(|_| fits) else {
-                check_buffer(device, slots[i].bytes, buffers, i, &buffer)?;
+                check_buffer(device, slots[i].bytes, buffers, i, &buffer, ids, known)?;
                 continue;
             };
             let place = &layout.places[i];
@@ -81,19 +85,19 @@ impl Engine {
                     }
                 }
                 Action::COPY => {
-                    check_buffer(device, place.bytes, buffers, i, &buffer)?;
+                    check_buffer(device, place.bytes, buffers, i, &buffer, ids, known)?;
                     needs_address(&buffer, i)?;
-                    scratch.copied.push(suspect);
+                    scratch.copied.push((suspect, known));
                 }
                 Action::PATCH => {
-                    check_buffer(device, place.bytes, buffers, i, &buffer)?;
+                    check_buffer(device, place.bytes, buffers, i, &buffer, ids, known)?;
                     check_address(&slots[i], Action::PATCH, &buffer, i)?;
                     if buffer.address != place.address {
                         scratch.patched.push(suspect);
                     }
                 }
                 _ => {
-                    check_buffer(device, place.bytes, buffers, i, &buffer)?;
+                    check_buffer(device, place.bytes, buffers, i, &buffer, ids, known)?;
                     fits = buffer.address == place.address;
                 }
             }
@@ -106,13 +110,12 @@ impl Engine {
 
     /// Checks that no written allocation is shared, and says whether the layout in force can serve what is.
     fn check_sharing(&mut self, buffers: &impl Buffers) -> Result<bool> {
-        let Self { device, slots, served, layout, scratch, .. } = self;
+        let Self { device, slots, layout, scratch, .. } = self;
         let aliases = device.capabilities().has(Capabilities::ALIASING);
         let mut fits = true;
         let mapped = |i: usize| layout.as_ref().is_some_and(|l| l.places[i].action == Action::MAP);
-        let Scratch { ids, suspects, .. } = scratch;
         let twin = |twin: usize| fits &= aliases || !mapped(twin);
-        ids.check_changed(slots, served, suspects, |i| buffers.get(i), twin)?;
+        scratch.ids.check(slots, |i| buffers.get(i), twin)?;
         Ok(fits)
     }
 }
@@ -131,13 +134,19 @@ fn check_buffer(
     buffers: &impl Buffers,
     i: usize,
     buffer: &Buffer,
+    ids: &mut Ids,
+    known: u32,
 ) -> Result<()> {
     check_size(wanted, buffer, buffer.bytes, i)?;
     if !buffer.has_block {
         return Ok(());
     }
+    if let Some(size) = ids.block_size(known) {
+        return check_size(wanted, buffer, size, i);
+    }
     let size = buffers.block_size(i, device).map_err(|e| e.during(Operation::Begin).entry(i as u64))?;
     let Some(size) = size else { return Err(OTHER_DEVICE.entry(i as u64)) };
+    ids.note_block_size(known, size);
     check_size(wanted, buffer, size, i)
 }
 

@@ -52,7 +52,7 @@ const COPIED: Kind = Kind {
     is_in: true,
     plan: PlanChoice::Threshold,
     threshold: Threshold(SMALL),
-    copies: Copies::Step,
+    copies: Copies::Around,
     per_command: 2,
 };
 
@@ -149,7 +149,7 @@ pub(super) fn measure(
     if lab.device.driver().kind() != DriverKind::CUDA {
         return on_gpu_missing(missing);
     }
-    (profile.copy_in, profile.copy_out) = lab.copies(profile.bandwidth, Copies::Step)?;
+    (profile.copy_in, profile.copy_out) = lab.copies(profile.bandwidth, Copies::Around)?;
     if lab.device.capabilities().has(Capabilities::ROUTES) {
         (profile.plan_in, profile.plan_out) = lab.copies(profile.bandwidth, Copies::Graph)?;
     } else {

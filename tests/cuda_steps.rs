@@ -1,6 +1,5 @@
 //! Which calls a step makes to the driver, by the fake library's count of every function: none that is not needed.
 
-#[allow(dead_code, reason = "each test program uses its part")]
 mod cuda_common;
 
 use cuda_common::Bench;

@@ -23,7 +23,7 @@ struct Known {
     start: u64,
     end: u64,
     /// The last check that gave it to a slot.
-    claim: u64,
+    claim: u32,
     /// The last slot that had it; it still has it where its [`Seen::at`] says so too.
     user: u32,
 }
@@ -31,13 +31,15 @@ struct Known {
 /// What is known of a slot.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// The last check that looked at it.
-    check: u64,
     /// The end of its buffer.
     end: u64,
+    /// The last check that looked at it.
+    check: u32,
     /// The number of its range.
     at: u32,
 }
+
+const _: () = assert!(size_of::<Known>() == 24 && size_of::<Seen>() == 16, "a step reads many of them");
 
 /// A slot that a check looked at.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +81,7 @@ pub(super) struct Overlap {
     stale: Vec<u32>,
     /// Known ranges that somebody has a part of, and where a stranger begins behind that.
     cut: Vec<(u32, u64)>,
-    check: u64,
+    check: u32,
     mixes: bool,
 }
 
@@ -99,6 +101,11 @@ impl Overlap {
 
     /// Starts a check.
     pub(super) fn start(&mut self) {
+        if self.check == u32::MAX {
+            self.slots.iter_mut().for_each(|slot| slot.check = 0);
+            self.known.iter_mut().for_each(|known| known.claim = 0);
+            self.check = 0;
+        }
         self.check += 1;
         self.fresh.clear();
         self.strangers.clear();
@@ -378,6 +385,15 @@ mod tests {
             assert!(o.strangers.is_empty() && o.order.len() <= o.most && o.known.len() <= o.most);
             assert!(o.order.is_sorted() && o.order.len() == o.known.len() - o.free.len());
         }
+    }
+
+    #[test]
+    fn the_number_of_checks_may_wrap() {
+        let mut o = overlap(&[]);
+        assert_eq!(step(&mut o, &[(0, 100, 10), (1, 200, 10)]), Ok(()));
+        o.check = u32::MAX;
+        assert!(step(&mut o, &[(0, 200, 10)]).is_err());
+        assert_eq!(step(&mut o, &[(1, 100, 10), (0, 200, 10)]), Ok(()));
     }
 
     proptest! {

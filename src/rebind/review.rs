@@ -19,8 +19,6 @@ pub(super) struct Review {
     pub(super) changed: u64,
     /// The caller's epoch.
     pub(super) epoch: u64,
-    /// True where an allocation is another one.
-    pub(super) new_ids: bool,
 }
 
 impl Engine {
@@ -31,7 +29,7 @@ impl Engine {
         let all = self.layout.is_none() || self.unsure;
         let handles = epoch != self.epoch;
         let each = all | handles;
-        let mut review = Review { changed: 0, epoch, new_ids: false };
+        let mut changed = 0;
         let suspects = &mut self.scratch.suspects;
         suspects.clear();
         for (i, served) in self.served.iter().enumerate() {
@@ -44,23 +42,22 @@ impl Engine {
             if same && !(all | (handles & buffer.has_block)) {
                 continue;
             }
-            review.changed += u64::from(!same);
-            review.new_ids |= buffer.id != served.id || buffer.has_block != served.has_block;
+            changed += u64::from(!same);
             suspects.push(i as u32);
         }
-        review
+        Review { changed, epoch }
     }
 
     /// Checks the suspects, and says whether the layout in force can serve them; `moves` then are the windows that
     /// must hold another block.
-    pub(super) fn examine(&mut self, buffers: &impl Buffers, review: Review) -> Result<bool> {
+    pub(super) fn examine(&mut self, buffers: &impl Buffers) -> Result<bool> {
         self.scratch.moves.clear();
         self.scratch.moved.clear();
         self.scratch.copied.clear();
         self.scratch.patched.clear();
         let Self { device, slots, layout, scratch, unsure, .. } = self;
         let mut fits = layout.is_some();
-        scratch.ids.start(slots.len(), scratch.suspects.len(), buffers.deaths());
+        scratch.ids.start(slots.len(), buffers.deaths());
         for &suspect in &scratch.suspects {
             let (i, buffer) = (suspect as usize, buffers.get(suspect as usize));
             let known = scratch.ids.look(suspect, &buffer);
@@ -102,10 +99,7 @@ impl Engine {
                 }
             }
         }
-        if review.new_ids {
-            fits &= self.check_sharing(buffers)?;
-        }
-        Ok(fits)
+        Ok(fits & self.check_sharing(buffers)?)
     }
 
     /// Checks that no written allocation is shared, and says whether the layout in force can serve what is.
@@ -199,7 +193,7 @@ fn fits_window(
     buffer: &Buffer,
     block: &Block,
 ) -> bool {
-    block.size() <= layout.places[i].window && is_mappable(device, slot, buffer, block)
+    block.size() <= layout.window_size(i) && is_mappable(device, slot, buffer, block)
 }
 
 fn holds(layout: &Layout, i: usize, block: &Block) -> bool {

@@ -34,7 +34,7 @@ impl Engine {
         let mut outcome = Outcome::Started;
         let report = self.counted(|engine| {
             engine.marks.leave_others(stream)?;
-            let fits = engine.examine(buffers, review).map(|fits| fits && !replans);
+            let fits = engine.examine(buffers).map(|fits| fits && !replans);
             let report = match fits {
                 Ok(true) => {
                     // Only a step may enqueue the events of earlier layouts.

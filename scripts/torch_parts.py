@@ -170,7 +170,8 @@ def peers(which):
     import gvmm.torch
 
     if which == "pool":
-        gvmm.torch.use(gvmm.torch.mem_pool(), 0).__enter__()
+        scope = gvmm.torch.use(gvmm.torch.mem_pool(), 0)
+        scope.__enter__()
     else:
         gvmm.torch.enable(peers="all" if which == "all" else None)
     a = torch.arange(4 * MIB, dtype=torch.int32, device="cuda:0")

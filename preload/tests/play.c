@@ -3,6 +3,7 @@
  * the vendor's library counted comes last. It must print the same whether a library of ours is in front or not. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -250,67 +251,47 @@ static void lookups(void) {
         printf(getenv("SHOW_FILES") ? "%s\n" : "%.0s\n", file_of(found));
     }
 }
+/* Which file each function is of that was found by its name. */
+static void by_name(void) {
+#define SHOW(n, p) printf(NAME(#n) " is %s\n", file_of((void *)V(n)));
+    FUNCTIONS(SHOW)
+    printf("lookup is %s\n", file_of((void *)LOOKUP));
+}
+static void keeps_errno(void) {
+    Prop p = prop(0);
+    size_t granule = 0;
+    for (int i = 0; i < 3; i++) {
+        errno = 42;
+        seen(V(MemGetAllocationGranularity)(&granule, &p, 0));
+        printf("errno %d\n", errno);
+    }
+}
+/* Addresses that nobody reserved. */
+static void strangers(void) {
+    printf("unmap %d\n", V(MemUnmap)((U)1 << 40, MIB2));
+    printf("free %d\n", V(MemAddressFree)((U)1 << 40, MIB2));
+}
+/* A release that failed changed nothing: the block is still the program's when it is mapped. */
+static void release_fails(void) {
+    Buffer b = {0, MIB2, 0};
+    Prop p = prop(0);
+    use_device(0);
+    seen(V(MemCreate)(&b.block, MIB2, &p, 0));
+    fail_next(NAME("MemRelease"), 1, 1);
+    printf("release %d\n", V(MemRelease)(b.block));
+    seen(V(MemAddressReserve)(&b.at, MIB2, 0, 0, 0));
+    seen(V(MemMap)(b.at, MIB2, 0, b.block, 0));
+    access_to(b.at, MIB2, 0, 3);
+    printf("release %d\n", V(MemRelease)(b.block));
+    printf("unmap %d\n", V(MemUnmap)(b.at, b.size));
+    printf("free %d\n", V(MemAddressFree)(b.at, b.size));
+}
 /* Another library with the same names is not the driver that is there. */
 static void second(void) {
     void *lib = dlopen(getenv("SECOND"), RTLD_NOW | RTLD_LOCAL);
     printf("second %s\n", lib ? file_of(dlsym(lib, NAME("MemMap"))) : dlerror());
 }
-static void *many(void *arg) {
-    for (int i = 0; i < 50; i++) {
-        Buffer b = make((int)(U)arg % 2, MIB2);
-        access_to(b.at, b.size, (int)(U)arg % 2, 3);
-        drop(b);
-    }
-    return NULL;
-}
-static void threads(void) {
-    pthread_t t[8];
-    for (U i = 0; i < 8; i++) pthread_create(&t[i], NULL, many, (void *)i);
-    for (int i = 0; i < 8; i++) pthread_join(t[i], NULL);
-    statuses = 0; /* of several threads, in no order */
-}
-static void forks(void) {
-    Buffer b = make(0, MIB2);
-    fflush(stdout);
-    pid_t child = fork();
-    int status = 0;
-    if (child == 0) {
-        size_t granule = 0;
-        Prop p = prop(0);
-        R answer = V(MemGetAllocationGranularity)(&granule, &p, 0);
-        V(MemUnmap)(b.at, b.size); /* of the fake's own tables, which the child has a copy of */
-        _exit(answer);
-    }
-    waitpid(child, &status, 0);
-    printf("child %d\n", WEXITSTATUS(status));
-    access_to(b.at, b.size, 0, 3);
-    drop(b);
-}
-static void *endless(void *arg) {
-    size_t granule = 0;
-    Prop p = prop(0);
-    for (;;) V(MemGetAllocationGranularity)(&granule, &p, 0);
-    return arg;
-}
-/* Nothing is given back, and threads call while the process ends. */
-static void leaves(void) {
-    pthread_t t;
-    for (int i = 0; i < 4; i++) pthread_create(&t, NULL, endless, NULL);
-    Buffer b = make(0, MIB2);
-    access_to(b.at, b.size, 0, 3);
-    usleep(20000);
-    printf("ends\n");
-    exit(0);
-}
-/* A daemon closes all that it does not know, and its own file then has any of the numbers. */
-static void closes_all(void) {
-    drop(make(0, MIB2));
-    FILE *own = tmpfile();
-    for (int fd = 3; fd < 1024; fd++) if (fd != fileno(own)) dup2(fileno(own), fd);
-    for (int fd = 16; fd < 64; fd++) close(fd); /* for the stand-in's blocks */
-    drop(make(0, MIB2));
-    printf("own %d\n", (int)lseek(fileno(own), 0, SEEK_END));
-}
+#include "processes.h"
 static void speed(void) {
     struct timespec from, to;
     Buffer b = make(0, MIB2);
@@ -328,6 +309,7 @@ int main(int argc, char **argv) {
         {"buffers", buffers}, {"changes_mind", changes_mind}, {"twice", twice}, {"joint", joint}, {"parts", parts},
         {"release_first", release_first}, {"nccl", nccl}, {"shares", shares}, {"lookups", lookups}, {"threads", threads},
         {"forks", forks}, {"leaves", leaves}, {"speed", speed}, {"second", second}, {"closes_all", closes_all},
+        {"by_name", by_name}, {"keeps_errno", keeps_errno}, {"strangers", strangers}, {"release_fails", release_fails}, {"forks_busy", forks_busy},
 #ifdef HIP
         {"peer_last", peer_last}, {"last_error", last_error},
 #endif

@@ -57,6 +57,10 @@ fn calls_for_peers_are_joined_once_they_are_expected() {
         for call in ["MemCreate", "MemMap", "MemUnmap", "MemRelease", "MemAddressReserve", "MemAddressFree"] {
             assert_eq!(on.calls(vendor, call), bare.calls(vendor, call), "{call}");
         }
+        // Calls over several mappings are never joined: five for the three before, and these two.
+        let on = Scene::with(vendor, "wide", "on").run();
+        assert_eq!(on.calls(vendor, "MemSetAccess"), 7, "{on:?}");
+        assert!(on.has("peer 3 3"), "{on:?}");
         // A program that stops asking is found out by its next buffer.
         let on = Scene::with(vendor, "changes_mind", "on").run();
         assert_eq!(on.calls(vendor, "MemSetAccess"), 13);
@@ -119,6 +123,11 @@ fn an_error_that_was_made_good_does_not_wait_for_the_program() {
     let on = Scene::with(Vendor::Hip, "last_error", "on").run();
     assert!(on.has("access 0") && on.has("last error 0"), "{on:?}");
     assert_eq!(on.calls(Vendor::Hip, "MemSetAccess"), 2);
+    let waited = Scene::with(Vendor::Hip, "last_error", "on").set("WAITS", "1").run();
+    assert!(
+        waited.has("access 0") && !waited.has("last error 0"),
+        "one that waited before stays: {waited:?}"
+    );
     let observed = Scene::with(Vendor::Hip, "last_error", "observe").run();
     assert!(observed.has("access 1") && observed.has("last error 1"), "{observed:?}");
 }
@@ -149,6 +158,21 @@ fn a_release_that_failed_changed_nothing() {
     assert!(on.has("release 1") && on.has("release 0") && on.has("free 0"), "{on:?}");
     on.clean();
     assert!(!observed.has("free 0"), "the fault does not show: {observed:?}");
+}
+
+#[test]
+fn a_call_that_failed_may_be_made_again() {
+    for (vendor, version) in [(Vendor::Cuda, "13000"), (Vendor::Hip, "60443482"), (Vendor::Hip, "71453211")] {
+        let setting = if vendor == Vendor::Cuda { "FAKE_CUDA_VERSION" } else { "FAKE_HIP_VERSION" };
+        let bare = Scene::bare(vendor, "retries").set(setting, version).run();
+        let failed = bare.saw().iter().filter(|line| line.ends_with(" 1")).count();
+        assert_eq!(failed, 6, "each fails once: {bare:?}");
+        for mode in ["observe", "on"] {
+            let seen = Scene::with(vendor, "retries", mode).set(setting, version).run();
+            assert_eq!(seen.saw(), bare.saw(), "{vendor:?} {version} {mode}");
+            seen.clean();
+        }
+    }
 }
 
 #[test]
@@ -216,6 +240,13 @@ fn a_second_driver_of_the_process_is_left_alone() {
     let second = folder.join("libcuda.so.1");
     let seen = Scene::with(Vendor::Cuda, "second", "on").set("SECOND", second.to_str().expect("UTF-8")).run();
     assert!(seen.has("second vendor"), "{seen:?}");
+    // The same where it is asked before the driver is there, and under a name of its own.
+    let other = folder.join("libother.so");
+    std::fs::rename(&second, &other).expect("renamed");
+    let seen =
+        Scene::with(Vendor::Cuda, "buffers", "on").set("FOREIGN", other.to_str().expect("UTF-8")).run();
+    assert!(seen.has("foreign 1"), "{seen:?}");
+    assert_eq!(seen.calls(Vendor::Cuda, "MemSetAccess"), 12, "the driver's calls are answered");
 }
 
 #[test]

@@ -70,6 +70,11 @@ static void look_and_close(void) {
 }
 static void open_vendor(void) {
     if (getenv("CLOSED_BEFORE")) look_and_close();
+    if (getenv("FOREIGN")) { /* some other library that has the name too, asked first */
+        Dl_info info;
+        void *map = dlsym(dlopen(getenv("FOREIGN"), RTLD_NOW | RTLD_LOCAL), "cuMemMap");
+        printf("foreign %d\n", dladdr(map, &info) && strstr(info.dli_fname, "libother.so"));
+    }
     void *lib = dlopen("libcuda.so.1", RTLD_NOW | (getenv("CLOSED_BEFORE") ? RTLD_GLOBAL : RTLD_LOCAL));
     if (!lib) { printf("no driver\n"); exit(0); }
 #define FIND(n, p) *(void **)&cu##n = dlsym(lib, "cu" #n); if (!cu##n) abort();
@@ -165,6 +170,26 @@ static void joint(void) {
     for (int i = 0; i < 3; i++) seen(V(MemRelease)(block[i]));
     printf("free %d\n", V(MemAddressFree)(at, 4 * MIB2));
 }
+/* After what is expected of a mapping, calls over two mappings at once. */
+static void wide(void) {
+    U at = 0, block[2];
+    Prop p = prop(0);
+    for (int i = 0; i < 3; i++) {
+        Buffer b = make(0, MIB2);
+        for (int d = 0; d < 2; d++) access_to(b.at, MIB2, d, 3);
+        drop(b);
+    }
+    seen(V(MemAddressReserve)(&at, 2 * MIB2, 0, 0, 0));
+    for (int i = 0; i < 2; i++) {
+        seen(V(MemCreate)(&block[i], MIB2, &p, 0));
+        seen(V(MemMap)(at + (U)i * MIB2, MIB2, 0, block[i], 0));
+    }
+    for (int d = 0; d < 2; d++) access_to(at, 2 * MIB2, d, 3);
+    printf("peer %d %d\n", (int)flags_of(at, 1), (int)flags_of(at + MIB2, 1));
+    for (int i = 0; i < 2; i++) seen(V(MemUnmap)(at + (U)i * MIB2, MIB2));
+    for (int i = 0; i < 2; i++) seen(V(MemRelease)(block[i]));
+    seen(V(MemAddressFree)(at, 2 * MIB2));
+}
 /* Expandable segments: part after part of one range. */
 static void parts(void) {
     U at = 0, block[4];
@@ -231,6 +256,7 @@ static void peer_last(void) {
 }
 static void last_error(void) {
     Buffer b = make(0, MIB2);
+    if (getenv("WAITS")) fail_next("hipMemUnmap", 1, 1), V(MemUnmap)(b.at, MIB2);
     fail_next("hipMemSetAccess", 1, 1);
     printf("access %d\n", access_to(b.at, b.size, 0, 3));
     printf("last error %d\n", hipGetLastError());
@@ -286,6 +312,21 @@ static void release_fails(void) {
     printf("unmap %d\n", V(MemUnmap)(b.at, b.size));
     printf("free %d\n", V(MemAddressFree)(b.at, b.size));
 }
+/* Each call fails once, and works when it is made again. */
+static void retries(void) {
+    Buffer b = {0, MIB2, 0};
+    Prop p = prop(0);
+    use_device(0);
+#define TWICE(n, ...) fail_next(NAME(#n), 1, 1); \
+    for (int i = 0; i < 2; i++) printf(#n " %d\n", seen(V(n)(__VA_ARGS__)))
+    TWICE(MemCreate, &b.block, MIB2, &p, 0);
+    TWICE(MemAddressReserve, &b.at, MIB2, 0, 0, 0);
+    TWICE(MemMap, b.at, MIB2, 0, b.block, 0);
+    access_to(b.at, MIB2, 0, 3);
+    TWICE(MemUnmap, b.at, MIB2);
+    TWICE(MemRelease, b.block);
+    TWICE(MemAddressFree, b.at, MIB2);
+}
 /* Another library with the same names is not the driver that is there. */
 static void second(void) {
     void *lib = dlopen(getenv("SECOND"), RTLD_NOW | RTLD_LOCAL);
@@ -309,7 +350,7 @@ int main(int argc, char **argv) {
         {"buffers", buffers}, {"changes_mind", changes_mind}, {"twice", twice}, {"joint", joint}, {"parts", parts},
         {"release_first", release_first}, {"nccl", nccl}, {"shares", shares}, {"lookups", lookups}, {"threads", threads},
         {"forks", forks}, {"leaves", leaves}, {"speed", speed}, {"second", second}, {"closes_all", closes_all},
-        {"by_name", by_name}, {"keeps_errno", keeps_errno}, {"strangers", strangers}, {"release_fails", release_fails}, {"forks_busy", forks_busy},
+        {"by_name", by_name}, {"keeps_errno", keeps_errno}, {"strangers", strangers}, {"release_fails", release_fails}, {"retries", retries}, {"wide", wide}, {"forks_busy", forks_busy},
 #ifdef HIP
         {"peer_last", peer_last}, {"last_error", last_error},
 #endif

@@ -44,10 +44,10 @@ static void forks_busy(void) {
     access_to(b.at, b.size, 0, 3);
     fflush(stdout);
     for (int i = 0; i < 4; i++) pthread_create(&t[i], NULL, looks, (void *)b.at);
-    for (int i = 0, status = 0; i < CHILDREN; i++) {
+    for (int i = 0, status = 0; i < CHILDREN && good == i; i++) {
         pid_t child = fork();
         if (child == 0) {
-            alarm(20); /* a hang is seen */
+            alarm(20); /* a hang is seen, and ends the scene */
             _exit(flags_of(b.at, 0) == 3 ? 42 : 1);
         }
         waitpid(child, &status, 0);

@@ -134,7 +134,7 @@ def paired(name, model, *modes, limit=110):
     begun_with = begin(workers, until)
     prepared = time.monotonic() - begun
     times = torch_turns.rounds(workers, STEPS // BLOCK, ROUNDS, until - 4)
-    done = {worker.name: worker.ask(until, word="end") for worker in workers}
+    done = {worker.name: worker.ask(until + 10, word="end") for worker in workers}
     for worker in workers:
         worker.end()
     base = [which for which in modes if which.startswith("native")]

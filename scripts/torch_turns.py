@@ -74,17 +74,17 @@ class Worker:
 
 
 def rounds(workers, blocks, count, until):
-    """Every block by every worker, `count` times over, each time in another order; times by worker, a list for each. What is not
-    done by `until` stays undone, and the list of one that dies ends there."""
+    """Every block by every worker, `count` times over, each time in another order; times by worker, a list for each. No
+    round begins after `until`, and the list of one that dies ends there."""
     times = {worker.name: [] for worker in workers}
     for turn in range(count * blocks):
         at = turn % len(workers)
-        for worker in workers[at:] + workers[:at]:
-            answer = worker.ask(until, word="block", index=turn % blocks)
-            if answer is not None:
-                times[worker.name].append(answer["seconds"])
         if time.monotonic() > until or sum(worker.process is not None for worker in workers) < 2:
             break
+        for worker in workers[at:] + workers[:at]:
+            answer = worker.ask(until + 60, word="block", index=turn % blocks)
+            if answer is not None:
+                times[worker.name].append(answer["seconds"])
     return times
 
 

@@ -105,7 +105,7 @@ impl Ids {
 
     fn forget(&mut self, slots: usize) {
         let room = kept(slots) + slots;
-        self.table.start(room);
+        self.table.start_small(room);
         let (known, spare) = (Vec::with_capacity(room), Vec::with_capacity(room));
         let (slots, fresh) = (vec![Has { check: 0, at: NONE }; slots], Vec::with_capacity(slots));
         *self =
@@ -115,7 +115,7 @@ impl Ids {
     /// Keeps what slots have.
     #[cold]
     fn drop_unused(&mut self) {
-        self.table.start(kept(self.slots.len()) + self.slots.len());
+        self.table.start_small(kept(self.slots.len()) + self.slots.len());
         std::mem::swap(&mut self.known, &mut self.spare);
         self.known.clear();
         for (slot, has) in self.slots.iter_mut().enumerate().filter(|(_, has)| has.at != NONE) {

@@ -305,20 +305,13 @@ pub(super) fn visit<N: Noun, A>(
     let key = key(handle);
     if let Some(slot) = N::table().slot(key)
         && let Some(stripes) = slot.stripes.get()
-        && let Some(visit) = stripes.visit(thread.number())
-        && let Some(entry) = visit.of(key)
+        && let Some(visit) = stripes.visit(thread.number(), key)
+        && let Some(entry) = visit.object()
         && slot.key.load(Ordering::Acquire) == key
         && !entry.poisoned.load(Ordering::Relaxed)
     {
-        let watch = Watch(&entry.poisoned);
-        let answer = body(&entry.object);
-        drop(watch);
-        drop(visit);
-        // It died meanwhile, and who ended it could not take it out of here.
-        if slot.key.load(Ordering::SeqCst) != key {
-            stripes.clear(key);
-        }
-        return answer;
+        let _watch = Watch(&entry.poisoned);
+        return body(&entry.object);
     }
     visit_shared(handle, body)
 }

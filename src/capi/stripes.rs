@@ -1,7 +1,10 @@
 //! An object once for each thread that comes, so that threads that use it at the same time share no cache line, and none
 //! of them needs an atomic exchange. Of the threads that live, [`OWN_NUMBERS`] have a stripe to themselves; the others
 //! share some, one thread at a time; one that finds its stripe taken goes the longer way.
-#![allow(unsafe_code, reason = "a flag guards what lies beside it, so that coming and leaving cost plain stores")]
+#![allow(
+    unsafe_code,
+    reason = "a flag guards what lies beside it, so that coming and leaving cost plain stores"
+)]
 
 use super::barrier::{heavy, light};
 use crate::logging::OWN_NUMBERS;

@@ -13,8 +13,8 @@ use crate::units::DevicePtr;
 use crate::vm::{Mark, Quick, QuickGuard};
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The number of the pool of an arena that waits for a new owner.
 pub(super) const NO_POOL: u32 = u32::MAX;

@@ -41,7 +41,7 @@ int main(void) {
         uint64_t u = 0;
         uint32_t w = 0;
         size_t needed = 0;
-        char text[64];
+        char text[128];
         FORKED(gvmm_device_open(NULL, &none));
         FORKED(gvmm_device_count(GVMM_DRIVER_HOST, &w));
         FORKED(gvmm_device_drain(device));
@@ -56,7 +56,7 @@ int main(void) {
         FORKED(gvmm_device_close(NULL));
         FORKED(gvmm_log_set_callback(NULL, NULL, 0));
         FORKED(gvmm_compute_threshold(NULL, 0, 0, 0, 0, &u));
-        FORKED(gvmm_last_error_message(text, sizeof text, &needed));
+        if (gvmm_last_error_message(text, sizeof text, &needed) || !strstr(text, "made by fork")) _exit(4);
         if (gvmm_version_number() != GVMM_VERSION_NUMBER) _exit(3);
         exit(42); /* runs what a program runs at its end: none of ours may hang */
     }

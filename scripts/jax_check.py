@@ -246,6 +246,28 @@ class Check:
                 equal = "equal" if run["losses"] == pair[0]["losses"] else ("DIFFERENT" if same else "as two without: differ")
                 self.row(part, "vmm", name, f"{run['step_us']:.0f}", equal, self.calls(run), f"{run.get('steady', {}).get('us', 0):.0f}")
 
+    def pairs(self):
+        """The same loops in turn without and with, as often as there is time and in another order each time: runs differ more
+        from one another than legs do, so each is set beside the run without of its round."""
+        names = ["none", "observe", "on"]
+        legs, turn = {name: [] for name in names}, 0
+        while time.monotonic() + 3 * self.expected < self.end:
+            for name in names[turn % 3 :] + names[: turn % 3]:
+                legs[name].append(self.leg(f"pair_{name}_{turn}", "train,shapes", name))
+            turn += 1
+        for part in ("train", "shapes"):
+            for name in names:
+                pairs = [(leg[part], base[part]) for leg, base in zip(legs[name], legs["none"]) if part in leg and part in base]
+                if not pairs:
+                    self.row(part, "vmm", name, "no result", "", "", "")
+                    continue
+                us = sorted(run["step_us"] for run, _ in pairs)
+                ratio = statistics.median(run["step_us"] / base["step_us"] for run, base in pairs)
+                equal = "equal" if all(run["losses"] == pairs[0][1]["losses"] for run, _ in pairs) else "differ"
+                times = f"{statistics.median(us):.0f}, {us[0]:.0f} to {us[-1]:.0f}; {ratio:.3f} of none"
+                most = max(run.get("steady", {}).get("us", 0) for run, _ in pairs)
+                self.row(f"{part}, {len(pairs)} rounds", "vmm", name, times, equal, self.calls(pairs[-1][0]), f"{most:.0f}")
+
     @staticmethod
     def calls(run):
         """In steady state; and, where it was counted, in the whole loop."""
@@ -324,7 +346,7 @@ class Check:
     def run(self):
         overhead = self.overhead()
         for part in self.options.only.split(","):
-            {"steady": self.steady, "peers": self.peers, "modes": self.modes}[part]()
+            {"steady": self.steady, "pairs": self.pairs, "peers": self.peers, "modes": self.modes}[part]()
         shutil.rmtree(self.cache, ignore_errors=True)
         with open(os.path.join(self.out, "jax_check.json"), "w") as file:
             json.dump(self.results, file, indent=1)
@@ -344,7 +366,7 @@ def main():
     parser.add_argument("--budget", type=float, default=330, help="seconds for all of it")
     parser.add_argument("--steps", type=int, default=400, help="training steps of a leg")
     parser.add_argument("--rounds", type=int, default=2, help="how often the table of modes is run")
-    parser.add_argument("--only", default="steady,peers,modes", help="which parts, in this order")
+    parser.add_argument("--only", default="steady,peers,modes", help="which parts, in this order; pairs too: takes all the time that is left")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:

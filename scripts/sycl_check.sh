@@ -6,7 +6,8 @@
 #   scripts/sycl_check.sh --install    with those of PyPI, of the two known versions, installed below target/sycl (1 GB each)
 #
 # `intel-opencl-rt` beside it makes the processor a device, so that there is a queue to ask. Where PyTorch's headers are too,
-# the types of its allocator are compared, and the Python module's C++ shim is compiled. The library is GVMM_LIBRARY_DIR's, else
+# the types of its allocator are compared, and the Python module's C++ shim is compiled, linked to stand-ins for PyTorch's libraries,
+# loaded and called. The library is GVMM_LIBRARY_DIR's, else
 # target/release's. Ends with 77 where there is no runtime.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -47,11 +48,44 @@ if [ ! -e "$torch/torch/csrc/xpu/XPUPluggableAllocator.h" ]; then
     echo "skipped: PyTorch's types, whose headers are not here"
     exit 0
 fi
-# A PyTorch that was built without Intel's GPUs lacks one header that its build writes.
-mkdir -p "$work/built/c10/xpu/impl"
-echo '#define C10_XPU_BUILD_SHARED_LIBS' > "$work/built/c10/xpu/impl/xpu_cmake_macros.h"
-for source in ffi_tests/xpu_hooks.cc python/gvmm/_xpu_shim.cc; do
-    c++ -std=c++20 -fsyntax-only -DGVMM_XPU_HEADERS -Iinclude -isystem "$torch" -isystem "$prefix/include" \
-        -idirafter "$work/built" "$source"
-done
-echo "PyTorch's headers: its allocator has our types, and the Python module's shim compiles"
+# A PyTorch that was built without Intel's GPUs lacks one header that its build writes, and the libraries: ours stand in for those,
+# in a folder that looks like PyTorch's.
+home=$work/torch
+mkdir -p "$home/lib"
+cp -rs "$torch" "$home/include"
+if [ ! -e "$home/include/c10/xpu/impl/xpu_cmake_macros.h" ]; then
+    echo '#define C10_XPU_BUILD_SHARED_LIBS' > "$home/include/c10/xpu/impl/xpu_cmake_macros.h"
+fi
+c++ -std=c++20 -fsyntax-only -DGVMM_XPU_HEADERS -Iinclude -isystem "$home/include" -isystem "$prefix/include" ffi_tests/xpu_hooks.cc
+echo "PyTorch's headers: its allocator has our types"
+
+cp "$torch"/../lib/libc10.so "$home/lib/"
+c++ -std=c++20 -O1 -shared -fPIC -isystem "$home/include" -isystem "$prefix/include" ffi_tests/fakes/fake_torch_xpu.cc \
+    -L"$home/lib" -lc10 -Wl,--no-as-needed -L"$prefix/lib" -lsycl -Wl,-rpath,"$home/lib" -Wl,-soname,libtorch_xpu.so -o "$home/lib/libtorch_xpu.so"
+for name in torch_python c10_xpu; do ln -s libtorch_xpu.so "$home/lib/lib$name.so"; done
+touch "$home/__init__.py"
+cat > "$work/enable.py" <<'END'
+"""gvmm.xpu.enable beside a stand-in for PyTorch's Python side: compiles, links and loads the shim; then an allocation for no queue."""
+import ctypes, os, sys, types
+
+home = sys.argv[1]
+torch = types.ModuleType("torch")
+torch.__file__, torch.__version__ = home + "/__init__.py", "0+stand.in"
+torch._C = types.SimpleNamespace(_GLIBCXX_USE_CXX11_ABI=1)
+torch.xpu = types.SimpleNamespace(is_initialized=lambda: False, device_count=lambda: 1)
+sys.modules["torch"] = torch
+libraries = ctypes.CDLL(home + "/lib/libtorch_xpu.so", mode=ctypes.RTLD_GLOBAL)
+import gvmm.xpu
+
+gvmm.xpu.enable()
+assert gvmm.xpu.is_enabled() and os.environ["GVMM_XPU_STREAMS"] == "any"
+says = ctypes.create_string_buffer(2048)
+kind = libraries.fake_tensor(ctypes.c_size_t(4096), ctypes.c_int64(0), says, ctypes.c_size_t(len(says)))
+assert kind == 2 and b"NULL is no sycl::queue" in says.value, (kind, says.value)
+print(gvmm.xpu._shim())
+END
+export PYTHONPATH=$PWD/python GVMM_LIBRARY=$work/libgvmm.so.0 XDG_CACHE_HOME=$work/cache
+shim=$("$python" "$work/enable.py" "$home")
+c++ -std=c++17 -O1 -Wall -Wextra -Iinclude ffi_tests/xpu_shim.cc -L"$home/lib" -ltorch_xpu -lc10 -L"$work" -lgvmm -ldl -Wl,-rpath,"$home/lib" \
+    -Wl,-rpath,"$work" -Wl,-rpath-link,"$prefix/lib" -o "$work/shim_check"
+"$work/shim_check" "$shim"

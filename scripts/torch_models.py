@@ -91,7 +91,7 @@ def llama_lora(small=False):
 
 
 # Maker, largest batch and longest sequence: so large that the GPU has more to do than the host, whose times scatter.
-MODELS = {"gpt2": (gpt2_medium, 24, 1024), "lora": (llama_lora, 8, 2048)}
+MODELS = {"gpt2": (gpt2_medium, 16, 1024), "lora": (llama_lora, 8, 2048)}
 
 
 def shapes(batch, longest, count, seed=7):

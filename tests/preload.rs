@@ -338,6 +338,22 @@ fn a_trace_that_grows_too_long_does_not_end_the_program() {
 }
 
 #[test]
+fn a_trace_whose_descriptor_the_program_took_is_not_written_on() {
+    for vendor in BOTH {
+        let trace = own(&format!("closed_{}", vendor.name())).join("trace");
+        let scene = Scene::with(vendor, "closes_all", "observe");
+        let seen = scene.set("GVMM_PRELOAD_TRACE", trace.to_str().expect("UTF-8")).run();
+        assert!(seen.has("own 0"), "the program's own file got lines of ours: {seen:?}");
+        assert_eq!(seen.log.matches("the program closed it; calls go on unwritten").count(), 1, "{seen:?}");
+        assert_eq!(seen.log.lines().count(), 1, "{seen:?}");
+        let text = std::fs::read_to_string(&trace).expect("a trace");
+        let lines = |word: &str| text.lines().filter(|line| line.split(',').nth(2) == Some(word)).count();
+        assert_eq!((lines("map"), lines("free")), (1, 1), "what came before is there: {text}");
+        seen.clean();
+    }
+}
+
+#[test]
 fn a_log_that_nobody_reads_does_not_end_the_program() {
     let scene = Scene::with(Vendor::Cuda, "nccl", "observe").set("GVMM_LOG", "info");
     // The reader of standard error has gone before the program starts.

@@ -8,6 +8,7 @@ mod figures;
 mod fit;
 mod grant;
 mod header;
+mod in_cache;
 mod in_steps;
 mod kinds;
 mod least_squares;

@@ -61,9 +61,20 @@ impl Vendor {
     }
 }
 
-/// Prints the names and versions of what a Python has installed.
-const ASK: &str = "import importlib.metadata as m\n\
-                   for d in m.distributions(): print(d.metadata['Name'], d.version)";
+/// Prints the names and versions of what a Python has installed. PyTorch's own file says for whose driver it was built, which
+/// the version of its wheel may leave out.
+const ASK: &str = r#"
+import importlib.metadata, re
+for found in importlib.metadata.distributions():
+    name, version = found.metadata["Name"], found.version
+    if name == "torch":
+        try:
+            text = found.locate_file("torch/version.py").read_text()
+            version = re.search(r"""__version__ = ['"](.*?)['"]""", text)[1]
+        except (OSError, TypeError):
+            pass
+    print(name, version)
+"#;
 
 /// Becomes the program; comes back only with a failure.
 pub(crate) fn run(options: &Run) -> Result<ExitCode, Failure> {

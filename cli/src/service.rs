@@ -31,6 +31,9 @@ pub(crate) enum PlanChoice {
     Copy,
     /// All slots are patched: the command buffer's addresses are changed
     Patch,
+    /// The slots from this one on are copied, those before stay where they are.
+    #[value(skip)]
+    CopyFrom(usize),
 }
 
 /// How many slots a kernel uses unless told otherwise.
@@ -135,6 +138,10 @@ impl Service {
             PlanChoice::Auto => planned(&commands),
             PlanChoice::Map => forced(&vec![Action::MAP; slots.len()]),
             PlanChoice::Copy => forced(&copied(device, &slots)),
+            PlanChoice::CopyFrom(first) => {
+                let action = |i| if i < first { Action::BAKE } else { Action::COPY };
+                forced(&(0..slots.len()).map(action).collect::<Vec<Action>>())
+            }
             PlanChoice::Patch if commands.is_none() => {
                 Err(Failure::new("--plan patch: this driver cannot patch a command buffer"))
             }

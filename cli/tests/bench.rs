@@ -370,8 +370,14 @@ fn a_profile_can_be_read_and_says_what_it_does_not_know() {
         let version = if driver == "cuda" { "CUDA 13.0" } else { "" };
         assert_eq!(profile.origin.driver_version, version);
         let left = text.lines().find(|line| line.contains("taken from the built-in profile"));
-        let expected = "# not measured here, but taken from the built-in profile: plan_in, plan_out, patch, patch_slot, patch_command";
-        assert_eq!(left, (driver == "host").then_some(expected));
+        let expected = "# not measured here, but taken from the built-in profile: plan_in, plan_out, cache_bytes, cold_slot, patch, \
+                        patch_slot, patch_command";
+        // Too little memory to fill a cache with copies.
+        let little = "# not measured here, but taken from the built-in profile: cache_bytes, cold_slot";
+        assert_eq!(left, Some(if driver == "host" { expected } else { little }));
+        let curve = profile.copy_in.slice_gpu.points().iter().map(|point| point.bytes).collect::<Vec<u64>>();
+        assert_eq!(curve, if driver == "host" { vec![4096] } else { vec![4, 4096, 64 << 10] });
+        assert!(text.lines().any(|line| line.starts_with("# steps, slots (moving) 256 (256) of 4096 B")));
         // What it is about is checked when it is used.
         let mut used = gvmm(driver, &["steps", &recording(folder.path()), "--threshold", "auto"]);
         assert_eq!(String::from_utf8_lossy(&run(used.env("GVMM_PROFILE", &file)).stderr), "");

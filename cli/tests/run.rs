@@ -56,6 +56,39 @@ fn the_environment_is_set_and_said() {
 }
 
 #[test]
+fn a_python_is_asked_for_its_plugins() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let libraries = libraries(folder.path());
+    let write = |path: &str, text: &str| {
+        let path = folder.path().join(path);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::write(path, text).expect("written");
+    };
+    let run = || {
+        let program = ["run", "--", "python3", "-S", "-c", "import os; print(os.environ['LD_PRELOAD'])"];
+        let output = run(gvmm(&program)
+            .env("GVMM_PRELOAD_DIR", &libraries)
+            .env("PYTHONPATH", folder.path())
+            .env("PYTHONNOUSERSITE", "1"));
+        assert!(output.status.success(), "{output:?}");
+        (text(&output.stdout), text(&output.stderr))
+    };
+    write(
+        "jax_rocm7_pjrt-0.11.dist-info/METADATA",
+        "Metadata-Version: 2.1\nName: jax-rocm7-pjrt\nVersion: 0.11\n",
+    );
+    let (out, said) = run();
+    assert!(said.contains("found ") && said.contains("jax-rocm7-pjrt 0.11"), "{said}");
+    assert!(out.contains("libgvmm_preload_hip.so"), "{out}");
+    std::fs::remove_dir_all(folder.path().join("jax_rocm7_pjrt-0.11.dist-info")).expect("removed");
+    // A wheel from PyPI says nothing in its version.
+    write("torch-2.11.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: torch\nVersion: 2.11.0\n");
+    write("torch/version.py", "__version__ = '2.11.0+rocm7.0'\n");
+    let (out, said) = run();
+    assert!(said.contains("torch 2.11.0+rocm7.0") && out.contains("libgvmm_preload_hip.so"), "{out} {said}");
+}
+
+#[test]
 fn what_is_missing_is_said_and_nothing_runs() {
     let nowhere = tempfile::tempdir().expect("a folder");
     // In a folder of its own: beside it cargo may have put the libraries.

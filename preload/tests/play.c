@@ -302,6 +302,15 @@ static void leaves(void) {
     printf("ends\n");
     exit(0);
 }
+/* A daemon closes all that it does not know, and its own file then has any of the numbers. */
+static void closes_all(void) {
+    drop(make(0, MIB2));
+    FILE *own = tmpfile();
+    for (int fd = 3; fd < 1024; fd++) if (fd != fileno(own)) dup2(fileno(own), fd);
+    for (int fd = 16; fd < 64; fd++) close(fd); /* for the stand-in's blocks */
+    drop(make(0, MIB2));
+    printf("own %d\n", (int)lseek(fileno(own), 0, SEEK_END));
+}
 static void speed(void) {
     struct timespec from, to;
     Buffer b = make(0, MIB2);
@@ -318,7 +327,7 @@ int main(int argc, char **argv) {
     static const struct { const char *name; void (*play)(void); } scenes[] = {
         {"buffers", buffers}, {"changes_mind", changes_mind}, {"twice", twice}, {"joint", joint}, {"parts", parts},
         {"release_first", release_first}, {"nccl", nccl}, {"shares", shares}, {"lookups", lookups}, {"threads", threads},
-        {"forks", forks}, {"leaves", leaves}, {"speed", speed}, {"second", second},
+        {"forks", forks}, {"leaves", leaves}, {"speed", speed}, {"second", second}, {"closes_all", closes_all},
 #ifdef HIP
         {"peer_last", peer_last}, {"last_error", last_error},
 #endif

@@ -105,7 +105,7 @@ def enable(*, limit: int | None = None, history: int = 0, allow_unchecked_out_of
 
 def sycl_headers() -> Path | None:
     """The folder of SYCL's headers, or none: those that came with PyTorch's packages, or a toolkit's."""
-    homes = [Path(sys.prefix), Path(torch.__file__).resolve().parents[4]]
+    homes = [Path(sys.prefix), *list(Path(torch.__file__).resolve().parents)[4:5]]
     homes += [Path(os.environ[name]) for name in ("CMPLR_ROOT", "ONEAPI_ROOT") if os.environ.get(name)]
     return next((home / "include" for home in homes if (home / "include/sycl/sycl.hpp").exists()), None)
 

@@ -21,6 +21,7 @@ os.environ.update(GVMM_DRIVER="host", GVMM_HOST_MEMORY="256M", GVMM_POOL_HISTORY
 
 import gvmm  # noqa: E402
 from gvmm import _compile, _config, _lib, _picture, _pools  # noqa: E402
+from turns import Turns  # noqa: E402, F401
 
 MIB = 1 << 20
 

@@ -56,8 +56,12 @@ pub(super) fn entry_short(operation: Operation, body: impl FnOnce(&Thread) -> Re
 /// The same for the calls that read the last error: a failure of theirs must not replace it.
 pub(super) fn entry_quiet(operation: Operation, body: impl FnOnce() -> Result<()>) -> gvmm_status {
     let quiet = |error: Error| super::status::of(error.kind);
-    let body = || body().map_or_else(quiet, |()| GVMM_STATUS_SUCCESS);
-    enter(operation, noting(body), used::poison_used, quiet)
+    let body = noting(|| body().map_or_else(quiet, |()| GVMM_STATUS_SUCCESS));
+    // A child made by fork may read why its calls are refused: the error is this thread's own.
+    if STATE.load(Ordering::Acquire) == FORKED {
+        return inside(operation, body, used::poison_used, quiet);
+    }
+    enter(operation, body, used::poison_used, quiet)
 }
 
 /// Notes what the call uses from here on.
@@ -90,6 +94,17 @@ fn enter(
     {
         return fail(error);
     }
+    inside(operation, body, poison, fail)
+}
+
+/// Behind the door.
+#[inline]
+fn inside(
+    operation: Operation,
+    body: impl FnOnce(&Thread) -> gvmm_status,
+    poison: impl FnOnce(),
+    fail: impl Fn(Error) -> gvmm_status,
+) -> gvmm_status {
     // Messages for the caller's function are handed over when this ends, with no lock of ours held.
     logging::in_call(|thread| {
         catch_unwind(AssertUnwindSafe(|| body(thread))).unwrap_or_else(|panic| {

@@ -62,6 +62,6 @@
  * sets the same for a program that cannot set its environment.
  *
  * FORK AND EXIT. After fork, a child of a process that used this library gets GVMM_ERROR_FORKED from
- * every function that answers a status. The library stays loaded once loaded, dlclose or not. A process
- * may exit with work pending.
+ * every function that answers a status, but for the two that tell the last error. The library stays loaded
+ * once loaded, dlclose or not. A process may exit with work pending.
  */

@@ -46,5 +46,19 @@ pub const LAST_PEER_UNMAP: Table =
 pub const COPY_HOST: [u64; 2] = [3_500, 6];
 /// The same on the GPU behind other work, bytes aside.
 pub const COPY_GPU: [u64; 2] = [2_500, 14];
+
+/// Times by a slot's bytes: ns.
+pub type Sizes = &'static [(u64, u64)];
+
+/// What a slice that is copied in takes on the GPU besides its bytes, what reads it afterwards included: it is where the
+/// copy left it and not where the last step did.
+pub const SLICE_IN: Sizes = &[(4, 13), (4 << 10, 28), (64 << 10, 330), (2 << 20, 250), (32 << 20, 250)];
+/// The same of one that is copied out.
+pub const SLICE_OUT: Sizes = &[(4, 1), (2 << 20, 1)];
+/// Bytes that copies may read and write before they push out of the L2 (50 MB) what the kernels use.
+pub const CACHE_BYTES: u64 = 12 << 20;
+/// What each slot then takes longer.
+pub const COLD_SLOT: Sizes = &[(4, 250), (4 << 10, 250), (64 << 10, 800), (2 << 20, 350), (256 << 20, 3_000)];
+
 /// Bytes a second, reads and writes both counted: 1 GiB in 504 µs.
 pub const BANDWIDTH: u64 = 4_260_000_000_000;

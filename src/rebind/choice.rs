@@ -106,6 +106,10 @@ pub(super) struct Problem {
     pub(super) any_copy: [u64; 2],
     /// Bytes of shadows that may be used.
     pub(super) budget: u64,
+    /// Bytes of shadows from which on each step pays `cold` besides: its copies push out of the cache what the command
+    /// buffer uses.
+    pub(super) warm: u64,
+    pub(super) cold: u64,
 }
 
 /// What was decided.
@@ -168,6 +172,11 @@ impl Problem {
         slot.moves == Moves::NEVER && slot.allowed.has(Action::BAKE)
     }
 
+    /// True where the copies of `actions` push out of the cache what the command buffer uses.
+    fn is_cold(&self, actions: &[Action]) -> bool {
+        self.shadows(actions) > u128::from(self.warm)
+    }
+
     /// The shadows that `actions` need, in bytes.
     pub(super) fn shadows(&self, actions: &[Action]) -> u128 {
         let copied = self.slots.iter().zip(actions).filter(|(_, action)| **action == Action::COPY);
@@ -175,9 +184,30 @@ impl Problem {
     }
 }
 
-/// The cheapest plan within the budget.
+/// The cheapest plan within the budget. Where the cheapest pushes out of the cache what the command buffer uses, the other
+/// is the cheapest that does not, within a budget that is smaller.
 pub(super) fn solve(problem: &Problem) -> Solution {
     debug_assert!(problem.steps() < MOST_WATCHED_STEPS, "no more columns than bits");
+    let mut free = Problem { cold: 0, ..problem.clone() };
+    let mut cold = solve_within(&free);
+    if !problem.is_cold(&cold.actions) {
+        return cold;
+    }
+    let charge = u128::from(problem.cold) * u128::from(problem.steps());
+    (cold.cost, cold.bound) = (cold.cost + charge, cold.bound + charge);
+    free.budget = free.budget.min(problem.warm);
+    let warm = solve_within(&free);
+    // Some must be copied, however large.
+    if problem.is_cold(&warm.actions) {
+        return cold;
+    }
+    let (bound, tried) = (cold.bound.min(warm.bound), cold.tried + warm.tried);
+    let best = if warm.cost < cold.cost { warm } else { cold };
+    Solution { bound, tried, ..best }
+}
+
+/// The same where the cache is no matter.
+fn solve_within(problem: &Problem) -> Solution {
     let relaxed = relaxed::solve(problem);
     if problem.shadows(&relaxed.actions) <= u128::from(problem.budget) {
         return relaxed;

@@ -92,9 +92,23 @@ impl<'a> Costs<'a> {
             [slot.direction.reads().then(|| self.copy_in()), slot.direction.writes().then(|| self.copy_out())]
         {
             let Some(joint) = joint else { continue };
-            cost = cost.plus(median(&joint.slice)).plus(self.moved(slot.bytes));
+            cost = cost.plus(slice(joint, slot.bytes)).plus(self.moved(slot.bytes));
         }
         cost
+    }
+
+    /// What it costs a step that its copies push what the command buffer uses out of the device's cache: each of these
+    /// slots is then read from memory.
+    pub(super) fn cold(&self, slots: &[Slot]) -> Cost {
+        let most = self.profile.cache_bytes;
+        let each = slots.iter().map(|slot| self.profile.cold_slot.at(slot.bytes.get().min(most)));
+        Cost { host: Picos::ZERO, gpu: each.fold(Picos::ZERO, Picos::plus) }
+    }
+
+    /// How many bytes may be copied before they do; none where that is not known. A copied byte is read in one place and
+    /// written in another.
+    pub(super) fn warm_bytes(&self) -> Option<u64> {
+        Some(self.profile.cache_bytes / 2).filter(|_| self.profile.cache_bytes > 0)
     }
 
     /// The launch of the joint copy in.
@@ -177,6 +191,11 @@ const fn stands_still(time: Picos) -> Cost {
     Cost { host: time, gpu: time }
 }
 
+/// A slice of so many bytes, besides moving them.
+fn slice(joint: &JointCopy, bytes: ByteSize) -> Cost {
+    Cost { host: joint.slice_host.median, gpu: joint.slice_gpu.at(bytes.get()) }
+}
+
 const fn median(charge: &Charge) -> Cost {
     Cost { host: charge.host.median, gpu: charge.gpu.median }
 }
@@ -252,7 +271,7 @@ mod tests {
             (Direction::OUT, &[&profile.copy_out]),
             (Direction::IN_OUT, &[&profile.copy_in, &profile.copy_out]),
         ] {
-            let each = ways.iter().fold(Cost::default(), |sum, way| sum.plus(median(&way.slice)));
+            let each = ways.iter().fold(Cost::default(), |sum, way| sum.plus(super::slice(way, slot.bytes)));
             let moved = Cost { host: Picos::ZERO, gpu: Picos::ns(2_000).times(ways.len() as u64) };
             assert_eq!(costs.copy(&slot.direction(direction)), each.plus(moved));
         }

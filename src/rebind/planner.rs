@@ -182,6 +182,9 @@ impl<'a> Situation<'a> {
             shadows += if action == Action::COPY { u128::from(problem.slots[i].shadow) } else { 0 };
         }
         let Events { remaps, patches, commands, copies } = ledger.events();
+        let copied = actions.iter().zip(self.slots).filter(|(action, _)| **action == Action::COPY);
+        let copied: u128 = copied.map(|(_, slot)| u128::from(slot.bytes.get())).sum();
+        let is_cold = costs.warm_bytes().is_some_and(|warm| copied > u128::from(warm));
         let charges = [
             costs.any_step(self.slots.len() as u64).times(u64::from(problem.steps())),
             costs.any_remap().times(remaps),
@@ -189,6 +192,7 @@ impl<'a> Situation<'a> {
             costs.patch().times(commands),
             costs.any_copy_in().times(copies[0]),
             costs.any_copy_out().times(copies[1]),
+            if is_cold { costs.cold(self.slots).times(u64::from(problem.steps())) } else { Cost::default() },
         ];
         let step = charges.into_iter().fold(step, Cost::plus);
         let each = |side: Picos| mean(u128::from(side.0), problem);
@@ -197,6 +201,14 @@ impl<'a> Situation<'a> {
             counted: mean(counted, problem),
             shadows: ByteSize(u64::try_from(shadows).unwrap_or(u64::MAX)),
         }
+    }
+
+    /// How many bytes of shadows leave the device's cache to the command buffer: what is copied besides, since it brings
+    /// its own shadow, is in it too. Any number where there is nothing to lose.
+    fn warm(&self) -> u64 {
+        let own = self.slots.iter().filter(|slot| slot.brings_shadow());
+        let own = own.fold(0u64, |sum, slot| sum.saturating_add(slot.bytes.get()));
+        self.costs().warm_bytes().and_then(|warm| warm.checked_sub(own)).unwrap_or(u64::MAX)
     }
 
     /// The bytes of a slot's window.
@@ -215,6 +227,8 @@ impl<'a> Situation<'a> {
             any_remap: weigh(costs.any_remap()),
             any_copy: [weigh(costs.any_copy_in()), weigh(costs.any_copy_out())],
             budget: self.budget.get(),
+            warm: self.warm(),
+            cold: weigh(costs.cold(self.slots)),
             slots: Vec::with_capacity(self.slots.len()),
             ..Problem::default()
         };

@@ -77,6 +77,11 @@ pub struct Profile {
     pub plan_in: JointCopy,
     /// The joint copy out, the same way.
     pub plan_out: JointCopy,
+    /// How many bytes the copies of a step may read and write before the device's cache no longer holds what the command
+    /// buffer uses; 0 where that is not known, and then nothing is reckoned for it.
+    pub cache_bytes: u64,
+    /// What each slot, copied or not, then costs, by its bytes: how much longer the command buffer takes.
+    pub cold_slot: Curve,
 
     /// What begin and end of any step take, whatever its slots: host time.
     pub step: Figure,
@@ -110,7 +115,7 @@ pub struct Subject<'a> {
 
 impl Profile {
     /// The version of the file's format that this library writes and reads.
-    pub const FORMAT: u64 = 2;
+    pub const FORMAT: u64 = 3;
 
     /// The built-in profile for a device: that of the H200 for one, also for a host device that simulates its times; else
     /// a cautious one with the device's own bandwidth, where that is known.

@@ -45,7 +45,9 @@ fn page() -> String {
     let (mut code, mut inside) = (String::new(), false);
     for (number, line) in text.lines().enumerate() {
         if line.starts_with("```") {
-            inside = line == "```cpp";
+            // A block that no test compiles would be a promise that nobody keeps.
+            assert!(inside == (line == "```") && (inside || line == "```cpp"), "line {}: {line}", number + 1);
+            inside = !inside;
             // The compiler names the page's lines.
             let _ = writeln!(code, "#line {} \"docs/xla.md\"", number + 2);
         } else if inside {

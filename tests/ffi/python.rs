@@ -48,6 +48,22 @@ fn our_hooks_have_the_types_of_pytorchs_headers() {
     assert!(output.status.success(), "{}", text(&output));
 }
 
+/// The shim inside a real PyTorch, where this machine's Python has one: linked, current, and called by PyTorch.
+#[test]
+fn pytorchs_calls_reach_our_pool() {
+    if !has("python3") {
+        return;
+    }
+    let mut script = Command::new("python3");
+    script.arg(root().join("scripts/torch_shim_check.py"));
+    let output = script.env("GVMM_LIBRARY", library().join("libgvmm.so")).output().expect("python3 runs");
+    let said = text(&output);
+    match output.status.code() {
+        Some(77) => skip(said.trim().trim_start_matches("skipped: ")),
+        code => assert!(code == Some(0) && said.contains("names reach our pool"), "{said}"),
+    }
+}
+
 /// Beside the real SYCL runtime, where this machine's Python has it.
 #[test]
 fn our_calls_are_those_of_the_real_sycl_runtime() {

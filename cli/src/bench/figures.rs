@@ -44,6 +44,25 @@ pub(super) fn line(points: impl Iterator<Item = (f64, f64)>) -> [Figure; 2] {
     }
 }
 
+/// By how much each count is to be multiplied so that the sums come closest to the times; none is below 0: what would be
+/// is left out.
+pub(super) fn least<const N: usize>(counts: &[Vec<f64>], times: &[f64]) -> [Figure; N] {
+    let mut kept: Vec<usize> = (0..N).collect();
+    loop {
+        let columns: Vec<Vec<f64>> =
+            counts.iter().map(|row| kept.iter().map(|&i| row[i]).collect()).collect();
+        let found = solve(&columns, times).unwrap_or_else(|| vec![0.0; kept.len()]);
+        let below =
+            (0..kept.len()).filter(|&n| found[n] < 0.0).min_by(|&a, &b| found[a].total_cmp(&found[b]));
+        let Some(below) = below else {
+            let mut figures = [Figure::default(); N];
+            kept.iter().zip(found).for_each(|(&i, us)| figures[i] = figure(us, 0.0));
+            return figures;
+        };
+        kept.remove(below);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,6 +76,16 @@ mod tests {
         assert!(once.median == Picos::ZERO && us(each) > 0.0);
         assert_eq!(line([(3.0, 7.0)].into_iter()), [figure(7.0, 0.0), figure(0.0, 0.0)]);
         assert_eq!(line(std::iter::empty()), [Figure::default(); 2]);
+    }
+
+    #[test]
+    fn what_would_be_below_0_is_left_out() {
+        let counts = [vec![1.0, 10.0, 1.0], vec![1.0, 10.0, 5.0], vec![1.0, 40.0, 40.0]];
+        let us = |figure: Figure| figure.median.0 as f64 / 1e6;
+        let [once, slot, command] = least(&counts, &[1.0 + 0.5, 1.0 + 2.5, 1.0 + 20.0]).map(us);
+        assert!((once - 1.0).abs() < 1e-6 && slot.abs() < 1e-6 && (command - 0.5).abs() < 1e-6);
+        let [once, each] = least(&[vec![1.0, 1.0], vec![1.0, 100.0]], &[0.1, 20.0]).map(us);
+        assert!(once.abs() < 1e-9 && each > 0.1 && each < 0.2);
     }
 
     #[test]

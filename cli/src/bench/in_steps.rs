@@ -1,7 +1,7 @@
 //! What a step costs by what happens in it: made-up recordings that differ in one thing, run as `gvmm bench steps` runs
 //! and times them.
 
-use super::figures::{figure, line};
+use super::figures::{figure, least, line};
 use super::options::ProfileOptions;
 use super::profile::{Missing, joint_copy};
 use super::spread::median;
@@ -14,41 +14,48 @@ use crate::service::{PlanChoice, Serving};
 use crate::setup::{self, CostChoice, Joint};
 use crate::trace::{Slot, Trace};
 use gvmm::driver::{Capabilities, DriverKind};
-use gvmm::rebind::Threshold;
-use gvmm::rebind::profile::{Charge, Figure, JointCopy, Profile};
+use gvmm::rebind::profile::{Charge, Curve, Figure, JointCopy, Point, Profile};
+use gvmm::rebind::{self, Threshold};
+use gvmm::units::ByteSize;
 use gvmm::vm::Device;
 use std::sync::Arc;
 
-const MIB: u64 = 1 << 20;
+pub(super) const MIB: u64 = 1 << 20;
 /// Steps whose data is checked, and steps of each round that is timed.
 const CHECKED: usize = 6;
 const STEPS: usize = 24;
-const SMALL: u64 = 4096;
+pub(super) const SMALL: u64 = 4096;
 /// Slices of joint copies.
 const SLICES: [usize; 3] = [1, 128, 480];
+/// So many of other sizes, which by themselves leave the cache to the commands where that may be.
+const OTHER_SLICES: [(usize, u64); 4] = [(480, 4), (128, 64 << 10), (64, 2 * MIB), (8, 32 * MIB)];
+
 /// Slots that are mapped, of which one moves, or all.
 const MAPPED: usize = 8;
 
 /// A recording, and how its slots are served.
-#[derive(Clone, Copy)]
-struct Kind {
-    /// Slots of 4 KiB, and how many of them have another buffer in every step.
-    small: (usize, usize),
-    /// The same of 2 MiB.
-    large: (usize, usize),
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kind {
+    /// So many slots, of 4 KiB as a rule, and how many of them have another buffer in every step.
+    pub(super) small: (usize, usize),
+    /// The same of slots of 2 MiB as a rule, behind them.
+    pub(super) large: (usize, usize),
+    /// Their sizes.
+    pub(super) bytes: [u64; 2],
     /// They are read; else they are written.
-    is_in: bool,
-    plan: PlanChoice,
+    pub(super) is_in: bool,
+    pub(super) plan: PlanChoice,
     /// Up to which size slots are copied where the plan goes by that.
-    threshold: Threshold,
-    copies: Copies,
-    per_command: usize,
+    pub(super) threshold: Threshold,
+    pub(super) copies: Copies,
+    pub(super) per_command: usize,
 }
 
 /// Slots of 4 KiB that are copied by each step.
-const COPIED: Kind = Kind {
+pub(super) const COPIED: Kind = Kind {
     small: (256, 0),
     large: (0, 0),
+    bytes: [SMALL, 2 * MIB],
     is_in: true,
     plan: PlanChoice::Threshold,
     threshold: Threshold(SMALL),
@@ -57,13 +64,27 @@ const COPIED: Kind = Kind {
 };
 
 impl Kind {
+    /// Those of 4 KiB lie far apart, those of 2 MiB are the first.
+    fn moves(&self, i: usize) -> bool {
+        let (small, large) = (self.small, self.large);
+        if i < small.0 { i * small.1 % small.0 < small.1 } else { i < small.0 + large.1 }
+    }
+
+    /// How many commands have a slot that moves.
+    fn commands(&self) -> usize {
+        let mut commands: Vec<usize> =
+            (0..self.small.0).filter(|&i| self.moves(i)).map(|i| i / self.per_command).collect();
+        commands.dedup();
+        commands.len()
+    }
+
     fn trace(&self) -> Trace {
         let (small, large) = (self.small, self.large);
         let all = small.0 + large.0;
-        let bytes = |i: usize| if i < small.0 { SMALL } else { 2 * MIB };
+        let bytes = |i: usize| self.bytes[usize::from(i >= small.0)];
         let slot =
             |i: usize| Slot { name: i.to_string(), bytes: bytes(i), is_in: self.is_in, is_out: !self.is_in };
-        let moves = |i: usize| i < small.1 || (small.0..small.0 + large.1).contains(&i);
+        let moves = |i: usize| self.moves(i);
         let buffer = |step: usize, i: usize| (2 * i + if moves(i) { step % 2 } else { 0 }) as u64;
         Trace {
             name: format!("{} and {} slots", small.0, large.0),
@@ -80,13 +101,13 @@ impl Kind {
 
 /// Medians of a recording's timed steps, in µs.
 #[derive(Clone, Copy, Debug, Default)]
-struct Step {
+pub(super) struct Step {
     /// Of begin, patches and end.
-    host: f64,
+    pub(super) host: f64,
     /// Of that in driver calls.
     driver: f64,
     /// What they add on the GPU; none on the host driver.
-    gpu: Option<f64>,
+    pub(super) gpu: Option<f64>,
 }
 
 impl Step {
@@ -124,52 +145,84 @@ fn run(device: &Arc<Device>, kind: &Kind, rounds: u32) -> Result<Step, Failure> 
 }
 
 /// What is measured before what builds on it, in µs.
-struct Lab {
+pub(super) struct Lab {
     device: Arc<Device>,
     rounds: u32,
     step: f64,
     slot: f64,
     changed: f64,
+    /// Every kind of steps that was run, with its times: comments for the file.
+    points: String,
 }
 
+/// Fills `profile`; gives the steps that were timed, as comments.
 pub(super) fn measure(
     profile: &mut Profile,
     options: &ProfileOptions,
     missing: &mut Missing,
-) -> Result<(), Failure> {
+) -> Result<String, Failure> {
     let costs = CostChoice::read(options.costs.as_deref())?;
     let Ok(device) = setup::open_device(options.driver.kind(), costs, 0, Joint::On) else {
         missing.extend(["step", "slot", "changed_slot", "remap", "remap_slot", "remap_wait"]);
-        return on_gpu_missing(missing);
+        missing.extend(ON_A_GPU);
+        return Ok(String::new());
     };
-    let rounds = (options.repeat / 5).clamp(1, 8);
-    let mut lab = Lab { device, rounds, step: 0.0, slot: 0.0, changed: 0.0 };
+    // No other binding needs it.
+    let total = device.info().total.get();
+    rebind::set_shadow_budget(&device, ByteSize(total / 2));
+    let rounds = (options.repeat / 5).clamp(1, 4);
+    let mut lab = Lab { device, rounds, step: 0.0, slot: 0.0, changed: 0.0, points: String::new() };
     lab.any_step(profile)?;
     lab.remaps(profile, missing)?;
-    if lab.device.driver().kind() != DriverKind::CUDA {
-        return on_gpu_missing(missing);
-    }
-    (profile.copy_in, profile.copy_out) = lab.copies(profile.bandwidth, Copies::Step)?;
-    if lab.device.capabilities().has(Capabilities::ROUTES) {
-        (profile.plan_in, profile.plan_out) = lab.copies(profile.bandwidth, Copies::Graph)?;
+    if lab.device.driver().kind() == DriverKind::CUDA {
+        lab.on_a_gpu(profile, missing)?;
     } else {
-        missing.extend(["plan_in", "plan_out"]);
+        missing.extend(ON_A_GPU);
     }
-    if cuda::can_patch().during("kernels")? {
-        return lab.patches(profile);
-    }
-    missing.extend(["patch", "patch_slot", "patch_command"]);
-    Ok(())
+    Ok(lab.points)
 }
 
-fn on_gpu_missing(missing: &mut Missing) -> Result<(), Failure> {
-    missing.extend(["plan_in", "plan_out", "patch", "patch_slot", "patch_command"]);
-    Ok(())
-}
+const ON_A_GPU: [&str; 7] =
+    ["plan_in", "plan_out", "cache_bytes", "cold_slot", "patch", "patch_slot", "patch_command"];
 
 impl Lab {
-    fn run(&self, kind: Kind) -> Result<Step, Failure> {
-        run(&self.device, &kind, self.rounds)
+    pub(super) fn run(&mut self, kind: Kind) -> Result<Step, Failure> {
+        let step = run(&self.device, &kind, self.rounds)?;
+        let Kind { small, large, bytes, is_in, plan, copies, per_command, .. } = kind;
+        let way = if is_in { "read" } else { "written" };
+        let slots = format!(
+            "{} ({}) of {} B, {} ({}) of {} B",
+            small.0, small.1, bytes[0], large.0, large.1, bytes[1]
+        );
+        let by = format!("{plan:?}, copies {copies:?}, {per_command} a command");
+        let times = format!(
+            "host {:.3}, in calls {:.3}, gpu {:.3}",
+            step.host,
+            step.driver,
+            step.gpu.unwrap_or(f64::NAN)
+        );
+        self.points += &format!("# steps, slots (moving) {slots}, {way}; {by}: {times}\n");
+        Ok(step)
+    }
+
+    /// True where that much is little of the device's memory.
+    pub(super) fn has_room(&self, slots: usize, bytes: u64) -> bool {
+        (slots as u64).saturating_mul(bytes) <= self.device.info().total.get() / 64
+    }
+
+    fn on_a_gpu(&mut self, profile: &mut Profile, missing: &mut Missing) -> Result<(), Failure> {
+        (profile.copy_in, profile.copy_out) = self.copies(profile.bandwidth, Copies::Step)?;
+        if self.device.capabilities().has(Capabilities::ROUTES) {
+            (profile.plan_in, profile.plan_out) = self.copies(profile.bandwidth, Copies::Graph)?;
+        } else {
+            missing.extend(["plan_in", "plan_out"]);
+        }
+        self.cache(profile, missing)?;
+        if cuda::can_patch().during("kernels")? {
+            return self.patches(profile);
+        }
+        missing.extend(["patch", "patch_slot", "patch_command"]);
+        Ok(())
     }
 
     /// What a step takes in which so many slots are looked at and so many of them changed.
@@ -180,10 +233,12 @@ impl Lab {
     /// Steps in which nothing is to be done, and in which buffers change.
     fn any_step(&mut self, profile: &mut Profile) -> Result<(), Failure> {
         let still = |slots| Kind { small: (slots, 0), threshold: Threshold::OFF, ..COPIED };
-        let (few, many) = (self.run(still(16))?.host, self.run(still(528))?.host);
+        let few = self.run(still(16))?.host;
+        let many = self.run(still(528))?.host;
         self.slot = ((many - few) / 512.0).max(0.0);
         self.step = 16.0f64.mul_add(-self.slot, few).max(0.0);
-        let (rest, moved) = (self.run(COPIED)?, self.run(Kind { small: (256, 256), ..COPIED })?);
+        let rest = self.run(COPIED)?;
+        let moved = self.run(Kind { small: (256, 256), ..COPIED })?;
         self.changed = ((moved.host - rest.host) / 256.0).max(0.0);
         let all = [&mut profile.step, &mut profile.slot, &mut profile.changed_slot];
         for (place, us) in all.into_iter().zip([self.step, self.slot, self.changed]) {
@@ -193,7 +248,7 @@ impl Lab {
     }
 
     /// One window of eight that moves, and all; by themselves, and beside copies, after which calls are slower.
-    fn remaps(&self, profile: &mut Profile, missing: &mut Missing) -> Result<(), Failure> {
+    fn remaps(&mut self, profile: &mut Profile, missing: &mut Missing) -> Result<(), Failure> {
         if !self.device.capabilities().has(Capabilities::VIRTUAL_MEMORY) {
             missing.extend(["remap", "remap_slot", "remap_wait"]);
             return Ok(());
@@ -217,46 +272,75 @@ impl Lab {
     }
 
     /// The joint copies in and out: those of a graph are pointed at other buffers in each step.
-    fn copies(&self, bandwidth: u64, copies: Copies) -> Result<(JointCopy, JointCopy), Failure> {
-        let bytes_per_us = bandwidth as f64 / 1e6;
-        let way = |is_in| {
-            let (mut host, mut gpu) = (Vec::new(), Vec::new());
-            for slots in SLICES {
-                let moving = if copies == Copies::Graph { slots } else { 0 };
-                let step = self.run(Kind { small: (slots, moving), is_in, copies, ..COPIED })?;
-                let moved = 2.0 * (slots as u64 * SMALL) as f64 / bytes_per_us;
-                host.push((slots as f64, (step.host - self.looked_at(slots, moving)).max(0.0)));
-                gpu.push((slots as f64, (step.gpu.unwrap_or_default() - moved).max(0.0)));
-            }
-            Ok::<JointCopy, Failure>(joint_copy(line(host.into_iter()), line(gpu.into_iter())))
-        };
-        Ok((way(true)?, way(false)?))
+    fn copies(&mut self, bandwidth: u64, copies: Copies) -> Result<(JointCopy, JointCopy), Failure> {
+        Ok((self.copies_one_way(bandwidth, copies, true)?, self.copies_one_way(bandwidth, copies, false)?))
     }
 
-    /// So many patched slots and commands.
-    fn patches(&self, profile: &mut Profile) -> Result<(), Failure> {
-        let (few, many, shared) = (16, 256, 16);
-        let patched = |slots: usize, per_command| {
+    fn copies_one_way(&mut self, bandwidth: u64, copies: Copies, is_in: bool) -> Result<JointCopy, Failure> {
+        let (mut host, mut gpu) = (Vec::new(), Vec::new());
+        for slots in SLICES {
+            let moving = if copies == Copies::Graph { slots } else { 0 };
+            let step = self.run(Kind { small: (slots, moving), is_in, copies, ..COPIED })?;
+            host.push((slots as f64, (step.host - self.looked_at(slots, moving)).max(0.0)));
+            let moved = moving_us(bandwidth, slots, SMALL);
+            gpu.push((slots as f64, (step.gpu.unwrap_or_default() - moved).max(0.0)));
+        }
+        let mut copy = joint_copy(line(host.into_iter()), line(gpu.into_iter()));
+        let launch = copy.launch.gpu.median.0 as f64 / 1e6;
+        let mut points = copy.slice_gpu.points().to_vec();
+        for (slots, bytes) in OTHER_SLICES {
+            if !self.has_room(slots, bytes) {
+                continue;
+            }
+            let plan = PlanChoice::CopyFrom(0);
+            let step =
+                self.run(Kind { small: (slots, 0), bytes: [bytes, 0], is_in, copies, plan, ..COPIED })?;
+            let each =
+                (step.gpu.unwrap_or_default() - launch - moving_us(bandwidth, slots, bytes)) / slots as f64;
+            points.push(Point { bytes, time: figure(each, 0.0) });
+        }
+        points.sort_by_key(|point| point.bytes);
+        copy.slice_gpu = Curve::new(points).unwrap_or_default();
+        Ok(copy)
+    }
+
+    /// What patched slots and commands take: by few and many, which some share.
+    fn patches(&mut self, profile: &mut Profile) -> Result<(), Failure> {
+        let (mut counts, mut host, mut gpu) = (Vec::new(), Vec::new(), Vec::new());
+        for (slots, moving, per_command) in PATCHED {
             let plan = PlanChoice::Patch;
-            let step = self.run(Kind { small: (slots, slots), plan, per_command, ..COPIED })?;
-            let host = step.host - self.looked_at(slots, slots);
-            Ok::<_, Failure>((host, step.gpu.unwrap_or_default()))
-        };
-        let (some, all, joined) = (patched(few, 1)?, patched(many, 1)?, patched(many, shared)?);
-        let commands = (many - many / shared) as f64;
-        let more = (many - few) as f64;
-        let solved = |some: f64, all: f64, joined: f64| {
-            let command = ((all - joined) / commands).max(0.0);
-            let slot = ((all - some) / more - command).max(0.0);
-            [(command + slot).mul_add(-(few as f64), some), slot, command].map(|us| figure(us, 0.0))
-        };
-        let host: [Figure; 3] = solved(some.0, all.0, joined.0);
-        let gpu = solved(some.1, all.1, joined.1);
-        profile.patch = Charge { host: host[0], gpu: gpu[0] };
+            let kind = Kind { small: (slots, moving), plan, per_command, ..COPIED };
+            let step = self.run(kind)?;
+            counts.push(vec![1.0, moving as f64, kind.commands() as f64]);
+            host.push((step.host - self.looked_at(slots, moving)).max(0.0));
+            gpu.push(step.gpu.unwrap_or_default().max(0.0));
+        }
+        let host: [Figure; 3] = least(&counts, &host);
         profile.patch_slot = host[1];
-        profile.patch_command = Charge { host: host[2], gpu: gpu[2] };
+        // On the GPU a step is what it is, whatever its commands.
+        let gpu = median(gpu).unwrap_or(0.0);
+        profile.patch = Charge { host: host[0], gpu: figure(gpu, 0.0) };
+        profile.patch_command = Charge { host: host[2], gpu: Figure::default() };
         Ok(())
     }
+}
+
+/// Slots, how many of them are patched, and how many share a command: of small graphs and large, in part and whole.
+const PATCHED: [(usize, usize, usize); 9] = [
+    (1, 1, 1),
+    (16, 16, 1),
+    (16, 16, 2),
+    (128, 64, 2),
+    (128, 128, 2),
+    (256, 256, 16),
+    (512, 20, 2),
+    (512, 200, 2),
+    (512, 512, 2),
+];
+
+/// How long so many slots of so many bytes are read and written, in µs.
+fn moving_us(bandwidth: u64, slots: usize, bytes: u64) -> f64 {
+    2.0 * (slots as u64 * bytes) as f64 / (bandwidth as f64 / 1e6)
 }
 
 #[cfg(test)]
@@ -265,6 +349,9 @@ mod tests {
 
     #[test]
     fn in_the_made_up_recordings_so_many_buffers_change() {
+        let kind = Kind { small: (512, 20), ..COPIED };
+        assert_eq!((kind.commands(), (0..512).filter(|&i| kind.moves(i)).count()), (20, 20));
+        assert_eq!(Kind { small: (512, 512), ..COPIED }.commands(), 256);
         let trace = Kind { small: (3, 1), large: (2, 1), ..COPIED }.trace();
         let changed =
             trace.steps.windows(2).map(|pair| pair[0].iter().zip(&pair[1]).filter(|(a, b)| a != b).count());

@@ -59,8 +59,8 @@ fn measure(options: &ProfileOptions) -> Result<String, Failure> {
     memory(&mut profile, &report.rows, &mut missing);
     copies(&mut profile, &report);
     drop(calls);
-    in_steps::measure(&mut profile, options, &mut missing)?;
-    Ok(text(&profile, &report, &missing))
+    let points = in_steps::measure(&mut profile, options, &mut missing)?;
+    Ok(text(&profile, &report, &missing) + &points)
 }
 
 fn text(profile: &Profile, report: &Report, missing: &[&str]) -> String {
@@ -156,11 +156,12 @@ fn copies(profile: &mut Profile, report: &Report) {
     let of = |us: fn(&(f64, f64, f64)) -> f64| line(points.iter().map(|point| (point.0, us(point))));
     let (host, gpu) = (of(|point| point.1), of(|point| point.2));
     let copy = joint_copy(host, gpu);
-    (profile.copy_in, profile.copy_out) = (copy, copy);
+    (profile.copy_in, profile.copy_out) = (copy.clone(), copy);
 }
 
-/// From what the launch and each slice take on either side.
+/// From what the launch and each slice of 4 KiB take on either side.
 pub(super) fn joint_copy(host: [Figure; 2], gpu: [Figure; 2]) -> JointCopy {
-    let charge = |i: usize| Charge { host: host[i], gpu: gpu[i] };
-    JointCopy { launch: charge(0), slice: charge(1) }
+    let launch = Charge { host: host[0], gpu: gpu[0] };
+    let slice_gpu = Curve::new(vec![Point { bytes: 4096, time: gpu[1] }]).unwrap_or_default();
+    JointCopy { launch, slice_host: host[1], slice_gpu }
 }

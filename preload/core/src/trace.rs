@@ -1,6 +1,6 @@
 //! The trace: a line a call, each written by itself in one piece, so that nothing is lost or mixed when threads write
 //! together, when the process ends in whatever way, or when it forks. The file's length is bounded.
-#![allow(unsafe_code, reason = "flock, getrlimit, gettid")]
+#![allow(unsafe_code, reason = "flock, fcntl, getrlimit, gettid")]
 
 use crate::call::{Args, Call, Place, Vendor};
 use crate::memory;
@@ -8,8 +8,9 @@ use crate::note::{self, Level};
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
@@ -18,9 +19,14 @@ use std::time::Instant;
 const HEADER: &str = "time_ns,thread,call,status,took_ns,address,bytes,handle,devices,vendor_calls";
 /// How many lines there are at most, unless the environment says otherwise.
 const MOST: u64 = 400_000;
+/// The least descriptor that is tried: a program that closes all that it does not know gets low ones for its own files.
+const HIGH: i32 = 900;
 
 struct Trace {
-    file: File,
+    // Never closed by us: once the program has closed it, the number is the program's.
+    file: ManuallyDrop<File>,
+    /// The device and the number of the file behind the descriptor.
+    id: (u64, u64),
     since: Instant,
     left: AtomicU64,
     /// Bytes that the file may still have: the system ends a program that writes more.
@@ -45,13 +51,14 @@ fn open(vendor: &Vendor) -> Option<Trace> {
         ErrorKind::WouldBlock => take(&format!("{path}.{}", std::process::id())),
         _ => Err(error),
     });
-    let file = result
+    let (id, file) = result
+        .and_then(|file| Ok((id(&file)?, ManuallyDrop::new(file))))
         .inspect_err(|error| note::say(vendor, Level::Warn, &format!("{path}: {error}; no trace is written")))
         .ok()?;
     let most = std::env::var("GVMM_PRELOAD_TRACE_LINES").ok().and_then(|text| text.parse().ok());
     let head = format!("# gvmm vmm-trace 1 {} {}\n{HEADER}\n", vendor.name, std::process::id());
     let (left, room) = (AtomicU64::new(most.unwrap_or(MOST)), AtomicU64::new(limit()));
-    let trace = Trace { file, since: Instant::now(), left, room };
+    let trace = Trace { file, id, since: Instant::now(), left, room };
     write(&trace, vendor, &head);
     Some(trace)
 }
@@ -75,7 +82,22 @@ fn take(path: &str) -> std::io::Result<File> {
         return Err(std::io::Error::last_os_error());
     }
     file.set_len(0)?;
-    Ok(file)
+    Ok(raised(file))
+}
+
+/// The same open file under a high number, where the process may have one.
+fn raised(file: File) -> File {
+    // SAFETY: an open descriptor; the answer is a new one or -1.
+    let high = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH) };
+    if high < 0 {
+        return file;
+    }
+    // SAFETY: a descriptor that was just made and that nobody else has.
+    unsafe { File::from_raw_fd(high) }
+}
+
+fn id(file: &File) -> std::io::Result<(u64, u64)> {
+    file.metadata().map(|data| (data.dev(), data.ino()))
 }
 
 /// One call that was answered.
@@ -161,8 +183,12 @@ fn append(trace: &Trace, line: &str) -> std::io::Result<()> {
     if trace.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_err() {
         return Err(std::io::Error::other("the file is as long as the process may make one"));
     }
+    // The program may have closed the descriptor among others, and have a file of its own there now.
+    if id(&trace.file).ok() != Some(trace.id) {
+        return Err(std::io::Error::other("the program closed it"));
+    }
     // One write: the file is appended to, so lines of several threads do not mix.
-    (&trace.file).write_all(line.as_bytes())
+    (&*trace.file).write_all(line.as_bytes())
 }
 
 /// Writes a comment, where a trace is open.

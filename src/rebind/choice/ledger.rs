@@ -15,6 +15,8 @@ pub(in crate::rebind) struct Ledger<'a> {
     commands: Vec<u32>,
     /// Copied slots, in and out.
     copies: [u32; 2],
+    /// Bytes of their shadows.
+    shadows: u128,
 }
 
 /// How often each charge is paid in all watched steps.
@@ -41,7 +43,7 @@ impl<'a> Ledger<'a> {
     /// With no slot yet.
     pub(in crate::rebind) fn new(problem: &'a Problem) -> Self {
         let commands = vec![0; problem.command_count as usize * problem.weights.len()];
-        Self { problem, remaps: [0; 8], patches: [0; 8], commands, copies: [0; 2] }
+        Self { problem, remaps: [0; 8], patches: [0; 8], commands, copies: [0; 2], shadows: 0 }
     }
 
     /// What all watched steps of `actions` cost, in picoseconds.
@@ -76,11 +78,18 @@ impl<'a> Ledger<'a> {
             Action::PATCH => self.patching(slot),
             Action::COPY => {
                 let ways = (0..2).filter(|way| slot.ways.0 >> way & 1 == 1 && self.copies[*way] == 0);
-                ways.map(|way| u128::from(problem.any_copy[way])).sum::<u128>() * u128::from(problem.steps())
+                let launches: u128 = ways.map(|way| u128::from(problem.any_copy[way])).sum();
+                (launches + self.cooling(slot)) * u128::from(problem.steps())
             }
             _ => 0,
         };
         own + shared
+    }
+
+    /// What its shadow costs a step where it is the one for which the cache has no room.
+    fn cooling(&self, slot: &Candidate) -> u128 {
+        let (warm, with_it) = (u128::from(self.problem.warm), self.shadows + u128::from(slot.shadow));
+        if self.shadows <= warm && with_it > warm { u128::from(self.problem.cold) } else { 0 }
     }
 
     fn patching(&self, slot: &Candidate) -> u128 {
@@ -128,6 +137,9 @@ impl<'a> Ledger<'a> {
         match action {
             Action::MAP => self.columns(&slot).for_each(|k| step(&mut self.remaps[k])),
             Action::COPY => {
+                let bytes = u128::from(slot.shadow);
+                self.shadows =
+                    if change == Change::Comes { self.shadows + bytes } else { self.shadows - bytes };
                 (0..2).filter(|way| slot.ways.0 >> way & 1 == 1).for_each(|way| step(&mut self.copies[way]));
             }
             Action::PATCH => {

@@ -39,9 +39,12 @@ fn problem(slots: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value
     let slots = prop::collection::vec(made(columns, commands), slots);
     let charges =
         [(0u64..80).boxed(), (0u64..80).boxed(), (0u64..120).boxed(), (0u64..80).boxed(), (0u64..80).boxed()];
-    let budget = prop_oneof![Just(0u64), 1u64..60, Just(u64::MAX)];
-    (weights, slots, charges, budget).prop_map(move |(weights, slots, charges, budget)| {
-        let mut problem = Problem { weights, command_count: commands, budget, ..Problem::default() };
+    let budget = || prop_oneof![Just(0u64), 1u64..60, Just(u64::MAX)];
+    let limits = (budget(), budget(), 0u64..200);
+    (weights, slots, charges, limits).prop_map(move |(weights, slots, charges, limits)| {
+        let (budget, warm, cold) = limits;
+        let mut problem =
+            Problem { weights, command_count: commands, budget, warm, cold, ..Problem::default() };
         let [patch, any_patch, any_remap, copy_in, copy_out] = charges;
         (problem.patch, problem.any_patch, problem.any_remap) = (patch, any_patch, any_remap);
         problem.any_copy = [copy_in, copy_out];
@@ -95,6 +98,8 @@ fn cost(problem: &Problem, actions: &[Action]) -> u128 {
         for way in 0..2 {
             step += if copied().any(|slot| slot.ways.0 >> way & 1 == 1) { problem.any_copy[way] } else { 0 };
         }
+        let shadows: u64 = copied().map(|slot| slot.shadow).sum();
+        step += if shadows > problem.warm { problem.cold } else { 0 };
         sum += u128::from(step) * u128::from(weight);
     }
     sum
@@ -189,7 +194,7 @@ proptest! {
     fn many_slots_without_a_binding_budget_are_exact(mut problem in problem(0..40)) {
         // Both ways of solving it, one of which knows nothing of cases, agree.
         problem.slots.truncate(8);
-        problem.budget = u64::MAX;
+        (problem.budget, problem.warm) = (u64::MAX, u64::MAX);
         prop_assert_eq!(relaxed::solve(&problem).cost, small::solve(&problem).cost);
     }
 
@@ -235,6 +240,7 @@ fn fourteen_slots_are_exact_and_fifteen_are_not() {
         budget: 55,
         any_remap: 5,
         any_copy: [3, 3],
+        warm: u64::MAX,
         ..Problem::default()
     };
     let exact = solve(&problem(14));
@@ -288,6 +294,7 @@ fn ten_thousand(patch: u64, budget: u64) -> Problem {
         any_remap: 90_000_000,
         any_copy: [5_500_000; 2],
         budget,
+        warm: u64::MAX,
         ..Problem::default()
     };
     for i in 0..10_000u64 {

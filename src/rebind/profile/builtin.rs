@@ -55,11 +55,12 @@ pub(super) fn h200() -> Profile {
         remap: Figure::ns(1_000).spread_ns(3_400),
         remap_slot: Figure::ns(180),
         remap_wait: Figure::ns(1_300),
-        // Slices that are read lie far apart and are cold: 13 ns for 4 B, 42 for 4 KiB.
-        copy_in: h200_copy(h200::COPY_HOST, [h200::COPY_GPU[0], 28]),
-        copy_out: h200_copy(h200::COPY_HOST, [h200::COPY_GPU[0], 1]),
-        plan_in: h200_copy([1_200, 7], [1_800, 28]),
-        plan_out: h200_copy([1_200, 7], [1_800, 1]),
+        copy_in: h200_copy(h200::COPY_HOST, h200::COPY_GPU[0], h200::SLICE_IN),
+        copy_out: h200_copy(h200::COPY_HOST, h200::COPY_GPU[0], h200::SLICE_OUT),
+        plan_in: h200_copy([1_200, 7], 1_800, h200::SLICE_IN),
+        plan_out: h200_copy([1_200, 7], 1_800, h200::SLICE_OUT),
+        cache_bytes: h200::CACHE_BYTES,
+        cold_slot: by_size(h200::COLD_SLOT),
         step: Figure::ns(150),
         slot: Figure { median: Picos(2_300), spread: Picos::ZERO },
         changed_slot: Figure::ns(37),
@@ -71,10 +72,11 @@ pub(super) fn h200() -> Profile {
 }
 
 /// What a launch and each slice take in ns.
-const fn h200_copy(host: [u64; 2], gpu: [u64; 2]) -> JointCopy {
+fn h200_copy(host: [u64; 2], launch: u64, slice: h200::Sizes) -> JointCopy {
     JointCopy {
-        launch: Charge { host: Figure::ns(host[0]).spread_ns(400), gpu: Figure::ns(gpu[0]) },
-        slice: Charge { host: Figure::ns(host[1]), gpu: Figure::ns(gpu[1]) },
+        launch: Charge { host: Figure::ns(host[0]).spread_ns(400), gpu: Figure::ns(launch) },
+        slice_host: Figure::ns(host[1]),
+        slice_gpu: by_size(slice),
     }
 }
 
@@ -83,9 +85,10 @@ const fn h200_copy(host: [u64; 2], gpu: [u64; 2]) -> JointCopy {
 pub(super) fn cautious(driver: DriverKind, bandwidth: u64) -> Profile {
     // On HIP set-access is reported to take milliseconds, one peer after the other.
     let (remap, peer) = if driver == DriverKind::HIP { (2_000_000, 1_500_000) } else { (100_000, 0) };
-    let copy = JointCopy {
+    let copy = || JointCopy {
         launch: Charge { host: Figure::ns(10_000), gpu: Figure::ns(10_000) },
-        slice: Charge { host: Figure::ns(20), gpu: Figure::ns(20) },
+        slice_host: Figure::ns(20),
+        slice_gpu: by_size(&[(4, 20), (4 << 10, 50), (64 << 10, 500)]),
     };
     Profile {
         origin: Origin { device: "unknown".into(), driver: driver.name().into(), ..Origin::default() },
@@ -106,10 +109,13 @@ pub(super) fn cautious(driver: DriverKind, bandwidth: u64) -> Profile {
         remap: Figure::ns(remap),
         remap_slot: Figure::ns(500),
         remap_wait: Figure::ns(50_000),
-        copy_in: copy,
-        copy_out: copy,
-        plan_in: copy,
-        plan_out: copy,
+        copy_in: copy(),
+        copy_out: copy(),
+        plan_in: copy(),
+        plan_out: copy(),
+        // Nothing is known of its cache.
+        cache_bytes: 0,
+        cold_slot: by_size(&[(4, 0)]),
         step: Figure::ns(500),
         slot: Figure::ns(10),
         changed_slot: Figure::ns(100),
@@ -124,6 +130,12 @@ pub(super) fn cautious(driver: DriverKind, bandwidth: u64) -> Profile {
 /// Times in ns, with their spread, by MiB.
 fn by_mib(points: &[(u64, u64, u64)]) -> Curve {
     let point = |&(mib, ns, spread)| Point { bytes: mib * MIB, time: Figure::ns(ns).spread_ns(spread) };
+    Curve::new(points.iter().map(point).collect()).unwrap_or_default()
+}
+
+/// Times in ns by bytes.
+fn by_size(points: h200::Sizes) -> Curve {
+    let point = |&(bytes, ns)| Point { bytes, time: Figure::ns(ns) };
     Curve::new(points.iter().map(point).collect()).unwrap_or_default()
 }
 

@@ -88,12 +88,15 @@ pub struct Charge {
 }
 
 /// Joint copies in one direction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct JointCopy {
     /// The launch, whatever it copies.
     pub launch: Charge,
-    /// Each slice, besides its bytes.
-    pub slice: Charge,
+    /// Each slice: the calling thread's time.
+    pub slice_host: Figure,
+    /// Each slice, by its bytes, besides the time that the memory takes to move these: the time that the stream takes
+    /// longer, what reads them afterwards included.
+    pub slice_gpu: Curve,
 }
 
 /// One measured point of a curve.

@@ -9,6 +9,7 @@ enum Field<'a> {
     Text(&'a mut String),
     /// Bytes a second.
     Rate(&'a mut u64),
+    Bytes(&'a mut u64),
     Time(&'a mut Figure),
     Curve(&'a mut Curve),
     Switch(&'a mut bool),
@@ -41,6 +42,8 @@ fn visit(profile: &mut Profile, each: &mut dyn FnMut(&str, Field<'_>)) {
     visit_copy("copy_out", &mut p.copy_out, each);
     visit_copy("plan_in", &mut p.plan_in, each);
     visit_copy("plan_out", &mut p.plan_out, each);
+    each("cache_bytes", Field::Bytes(&mut p.cache_bytes));
+    each("cold_slot_gpu_us", Field::Curve(&mut p.cold_slot));
     each("step_us", Field::Time(&mut p.step));
     each("slot_us", Field::Time(&mut p.slot));
     each("changed_slot_us", Field::Time(&mut p.changed_slot));
@@ -52,7 +55,8 @@ fn visit(profile: &mut Profile, each: &mut dyn FnMut(&str, Field<'_>)) {
 
 fn visit_copy(name: &str, copy: &mut JointCopy, each: &mut dyn FnMut(&str, Field<'_>)) {
     visit_charge(&format!("{name}_launch"), &mut copy.launch, each);
-    visit_charge(&format!("{name}_slice"), &mut copy.slice, each);
+    each(&format!("{name}_slice_host_us"), Field::Time(&mut copy.slice_host));
+    each(&format!("{name}_slice_gpu_us"), Field::Curve(&mut copy.slice_gpu));
 }
 
 fn visit_charge(name: &str, charge: &mut Charge, each: &mut dyn FnMut(&str, Field<'_>)) {
@@ -65,7 +69,7 @@ pub(super) fn write(profile: &Profile) -> String {
     visit(&mut profile.clone(), &mut |key, field| {
         let value = match field {
             Field::Text(value) => one_line(value),
-            Field::Rate(value) => value.to_string(),
+            Field::Rate(value) | Field::Bytes(value) => value.to_string(),
             Field::Time(value) => figure(value),
             Field::Curve(value) => curve(value),
             Field::Switch(value) => if *value { "yes" } else { "no" }.to_owned(),
@@ -150,6 +154,7 @@ fn fill(field: Field<'_>, value: &str) -> Result<(), &'static str> {
     match field {
         Field::Text(text) => value.clone_into(text),
         Field::Rate(rate) => *rate = read_rate(value).ok_or("bytes a second, from 1000000 to 10^15")?,
+        Field::Bytes(bytes) => *bytes = read_bytes(value).ok_or("bytes, from 0 to 2^40")?,
         Field::Time(time) => {
             *time = read_figure(value).ok_or("microseconds from 0 to 10000000, such as 1.15 +- 0.2")?
         }
@@ -171,6 +176,10 @@ fn read_rate(text: &str) -> Option<u64> {
     text.parse().ok().filter(|rate| (1_000_000..=1_000_000_000_000_000).contains(rate))
 }
 
+fn read_bytes(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|bytes| *bytes <= 1 << 40)
+}
+
 fn read_figure(text: &str) -> Option<Figure> {
     let (median, spread) = text.split_once("+-").unwrap_or((text, "0"));
     Some(Figure { median: Picos::parse_us(median.trim())?, spread: Picos::parse_us(spread.trim())? })
@@ -186,7 +195,7 @@ fn read_curve(text: &str) -> Option<Curve> {
 
 /// A profile of nothing, to be filled.
 fn empty() -> Profile {
-    let (time, charge, copy) = (Figure::default(), Charge::default(), JointCopy::default());
+    let (time, charge, copy) = (Figure::default(), Charge::default(), JointCopy::default);
     Profile {
         origin: Origin::default(),
         bandwidth: 0,
@@ -205,10 +214,12 @@ fn empty() -> Profile {
         remap: time,
         remap_slot: time,
         remap_wait: time,
-        copy_in: copy,
-        copy_out: copy,
-        plan_in: copy,
-        plan_out: copy,
+        copy_in: copy(),
+        copy_out: copy(),
+        plan_in: copy(),
+        plan_out: copy(),
+        cache_bytes: 0,
+        cold_slot: Curve::default(),
         step: time,
         slot: time,
         changed_slot: time,
@@ -271,7 +282,7 @@ mod tests {
         for (key, line, part) in [
             ("remap_us", "", "`remap_us` is missing"),
             ("format", "", "`format` is missing"),
-            ("format", "format = 1", "format 1 is not known; this library reads 2: measure again"),
+            ("format", "format = 2", "format 2 is not known; this library reads 3: measure again"),
             ("remap_us", "remap_us = -1", "expected microseconds"),
             ("remap_us", "remap_us = NaN", "expected microseconds"),
             ("remap_us", "remap_us = 1e99", "expected microseconds"),
@@ -283,6 +294,10 @@ mod tests {
             ("remap_us", "remap_us = 1\nremapped_us = 1", "`remapped_us` is not known"),
             ("bandwidth_bytes_per_s", "bandwidth_bytes_per_s = 0", "expected bytes a second"),
             ("bandwidth_bytes_per_s", "bandwidth_bytes_per_s = 99999999999999999", "expected bytes a second"),
+            ("cache_bytes", "cache_bytes = -1", "expected bytes, from 0"),
+            ("cache_bytes", "cache_bytes = 99999999999999", "expected bytes, from 0"),
+            ("cold_slot_gpu_us", "cold_slot_gpu_us = 4: 0.3, 8: -1", "the bytes growing"),
+            ("copy_in_slice_gpu_us", "copy_in_slice_gpu_us = 0.04", "the bytes growing"),
             ("map_us", "map_us = 4: 1, 2: 1", "the bytes growing"),
             ("map_us", "map_us = 1.15", "the bytes growing"),
             ("host_hidden", "host_hidden = perhaps", "expected yes or no"),

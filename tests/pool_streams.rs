@@ -160,11 +160,12 @@ fn where_a_stream_cannot_say_whether_it_captures_the_failure_is_the_drivers() {
     assert_eq!((pool.stats().bytes.reserved.current, world.trace.live().blocks), (before.0, before.1.blocks));
     // One that captures decides, whatever another says.
     world.fault.clear();
-    world.host.streams().capture_begin(b).expect("captured");
+    world.host.streams().capture_begin(a).expect("captured");
+    // It is b that is asked first.
     lost(1);
     assert_eq!(pool.trim().map_err(failed), Err(Kind::StreamCapturing));
     world.fault.clear();
-    let graph = world.host.streams().capture_end(b).expect("captured");
+    let graph = world.host.streams().capture_end(a).expect("captured");
     world.host.streams().destroy_graph(graph).expect("given up");
     // A retry works.
     pool.free(take(pool, a, 56)).expect("in use");

@@ -203,6 +203,7 @@ def hots():
 def two_gpus():
     for which in ("all", "none"):
         run(f"peers_{which}", "peers", which)
+    run("peers_pool", "peers", "pool")
     native, ours = (run(f"fsdp_{mode}", "fsdp", mode, limit=90) for mode in ("native", "enable"))
     if native and ours:
         say(f"| FSDP, 2 GPUs | {spread(native, ours):.1e} apart, step time {ratio(ours, native):.3f} of native |")

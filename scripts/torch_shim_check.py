@@ -53,7 +53,8 @@ def names(torch, gvmm, alloc, made):
     here = lambda *_, **__: 0  # noqa: E731
     for module, name, value in (
         (torch.cuda.memory, "is_initialized", lambda: True), (torch.cuda.memory, "_get_device_index", here),
-        (torch.cuda.memory, "_lazy_init", lambda: None),
+        (torch.cuda.memory, "_lazy_init", lambda: None), (torch._C, "_accelerator_isAllocatorInitialized", lambda: True),
+        (torch.accelerator.memory, "_get_device_index", here),
         (torch.cuda._utils, "_get_device_index", here), (torch.cuda, "device_count", lambda: 1),
         (gvmm.torch._pools, "_count", lambda: 1), (gvmm.torch._pools, "_total", lambda _: 256 << 20),
     ):  # fmt: skip
@@ -67,6 +68,10 @@ def names(torch, gvmm, alloc, made):
     stats = torch.cuda.memory_stats()
     assert (stats["allocated_bytes.all.peak"], stats["allocated_bytes.all.allocated"]) == (5 << 20, 0)
     assert torch.cuda.get_per_process_memory_fraction(0) == 1.0
+    accelerator = torch.accelerator
+    assert accelerator.memory_allocated(0) == 5 << 20 == accelerator.max_memory_allocated(0) <= accelerator.memory_reserved(0)
+    accelerator.reset_peak_memory_stats(0)
+    accelerator.reset_accumulated_memory_stats(0)
     snapshot = torch.cuda.memory_snapshot()
     assert [b["size"] for s in snapshot for b in s["blocks"] if b["state"] == "active_allocated"] == [5 << 20]
     from torch.cuda import _memory_viz

@@ -241,6 +241,10 @@ def _patch() -> None:
         "_cuda_getMemoryFraction": _pools.fraction,
         "_cuda_record_memory_history": _record_history,
         "_cuda_record_memory_history_legacy": _record_history,
+        # torch.accelerator's.
+        "_accelerator_getDeviceStats": memory_stats,
+        "_accelerator_resetPeakStats": _pools.reset_peaks,
+        "_accelerator_resetAccumulatedStats": _pools.reset_accumulated,
     }
     for name, replacement in replacements.items():
         if hasattr(torch._C, name):

@@ -173,6 +173,10 @@ def _patch() -> None:
         "_xpu_resetAccumulatedMemoryStats": _pools.reset_accumulated,
         "_xpu_setMemoryFraction": _set_fraction,
         "_xpu_getMemoryFraction": _pools.fraction,
+        # torch.accelerator's.
+        "_accelerator_getDeviceStats": memory_stats,
+        "_accelerator_resetPeakStats": _pools.reset_peaks,
+        "_accelerator_resetAccumulatedStats": _pools.reset_accumulated,
     }
     for name, replacement in replacements.items():
         if hasattr(torch._C, name):

@@ -43,7 +43,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 pub(crate) use open::note_absence;
 pub use open::{
-    DeviceSummary, ORDER, QuirkInForce, Summary, attach, attach_for_libraries, of_framework, open, survey,
+    DeviceSummary, ORDER, QuirkInForce, Summary, attach, attach_for_libraries, of_framework, open,
+    open_plain, survey,
 };
 pub use route::{RecordId, RouteId, RouteSlice, Way};
 pub use streams::{HostFunction, Streams};
@@ -368,6 +369,11 @@ pub trait Driver: Send + Sync + Debug {
     /// True where `device` can be given access to memory of `owner`.
     fn reaches(&self, device: Ordinal, owner: Ordinal) -> Result<bool> {
         Ok(device == owner)
+    }
+
+    /// True where a framework that reads device memory from the host would fault on what is mapped.
+    fn faults_hosts(&self, _device: Ordinal) -> Result<bool> {
+        Ok(false)
     }
 
     /// The number of the device that a framework means by a context of its own and a device, in the driver's own

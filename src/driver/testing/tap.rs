@@ -185,6 +185,10 @@ impl<T: Tap> Driver for T {
         self.inner().reaches(device, owner)
     }
 
+    fn faults_hosts(&self, device: Ordinal) -> Result<bool> {
+        self.inner().faults_hosts(device)
+    }
+
     fn locate(&self, context: u64, device: u64) -> Result<Ordinal> {
         self.inner().locate(context, device)
     }

@@ -60,6 +60,7 @@ programs! {
     segment "segment.c",
     peers "peers.c",
     pool "pool.c",
+    pool_model "pool_model.c",
     pool_faults "pool_faults.c",
     pool_capture "pool_capture.c",
     cplusplus "cplusplus.cc",

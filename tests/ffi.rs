@@ -72,11 +72,12 @@ programs! {
     permanent "permanent.c",
 }
 
-/// Programs that need more than being run; `golden`, `cpp` and the proofs run them.
+/// Programs that need more than being run; `golden`, `cpp`, `python`, the proofs and `scripts/sycl_check.sh` run them.
 const OTHERS: &[&str] = &[
     "hpp.cc",
     "xla_page.cc",
     "xpu_sycl.cc",
+    "xpu_shim.cc",
     "statuses.c",
     "proof_address.c",
     "proof_undefined.c",

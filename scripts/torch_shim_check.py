@@ -48,6 +48,25 @@ def compile_calls(torch, compiler, headers, folder):
     return ctypes.CDLL(str(target))
 
 
+def refusals(gvmm, _compile):
+    """What is wrong is said, and changes nothing: other settings may follow."""
+    found, _compile.compilers = _compile.compilers, list
+    try:
+        gvmm.torch.enable(limit=1 << 20)
+        raise AssertionError("without a compiler")
+    except RuntimeError as error:
+        assert "no C++ compiler" in str(error) and "allow_unchecked_out_of_memory=True" in str(error)
+    finally:
+        _compile.compilers = found
+    for wrong in ({"limit": 0}, {"peers": "some"}, {"history": -1}):
+        try:
+            gvmm.torch.enable(**wrong)
+        except ValueError:
+            continue
+        raise AssertionError(wrong)
+    assert not gvmm.torch.is_enabled() and "GVMM_POOL_LIMIT" not in os.environ
+
+
 def names(torch, gvmm, alloc, made):
     """PyTorch's names for statistics and snapshots, where a GPU is said to be there."""
     here = lambda *_, **__: 0  # noqa: E731
@@ -100,6 +119,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         os.environ["XDG_CACHE_HOME"] = folder
+        refusals(gvmm, _compile)
         gvmm.torch.enable()
         gvmm.torch.enable()
         said = [str(one.message) for one in warned if "gvmm" in str(one.message)]

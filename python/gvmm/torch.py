@@ -73,17 +73,31 @@ def mem_pool(
 
 
 @contextlib.contextmanager
-def use(pool: torch.cuda.MemPool, device: int | torch.device | None = None) -> Iterator[torch.cuda.MemPool]:
+def use(
+    pool: torch.cuda.MemPool | None = None, device: int | torch.device | None = None
+) -> Iterator[torch.cuda.MemPool | None]:
     """While it lasts, allocations of every thread on a device come from the pool (`torch.cuda.use_mem_pool` directs the calling
-    thread only)."""
+    thread only).
+
+    Without a pool, from a new :func:`mem_pool`; at the end PyTorch's layer gives ours back what it keeps and nobody uses, which it
+    never does for a pool that goes on. Once around each step this lowers the peak: the next step's blocks are cut anew. What is in
+    use stays where it is. `torch.cuda.empty_cache` is called for that.
+    """
     torch.cuda.init()
     index = torch.cuda._utils._get_device_index(device, optional=True)
+    renewed = pool is None
+    pool = mem_pool() if pool is None else pool
     torch._C._cuda_beginAllocateToPool(index, pool.id)
     try:
-        yield pool
+        # A caller who kept a new one would keep its memory.
+        yield None if renewed else pool
     finally:
         torch._C._cuda_endAllocateToPool(index, pool.id)
         torch._C._cuda_releasePool(index, pool.id)
+        if renewed:
+            # The last reference of ours: what PyTorch still holds of the pool is for the blocks in use.
+            del pool
+            torch.cuda.empty_cache()
 
 
 def is_enabled() -> bool:

@@ -33,6 +33,7 @@ fn main() {
     let bench = Bench::new(driver);
     bench.native.enter(0);
     let timer = Timer::new(&bench.native);
+    questions(&bench);
     small(&bench, &timer, if quick { 3 } else { 300 });
     if bench.capabilities().has(Capabilities::ROUTES) {
         routes(&bench, &timer, if quick { 3 } else { 300 });
@@ -41,6 +42,19 @@ fn main() {
     large(&bench, &timer, if quick { 1 } else { 20 }, if quick { 8 * MIB } else { 1 << 30 });
     if bench.capabilities().has(Capabilities::VIRTUAL_MEMORY) {
         remaps(&bench, if quick { 3 } else { 1000 });
+    }
+}
+
+/// What a launch asks the driver first.
+fn questions(bench: &Bench) {
+    let stream = bench.driver.streams().create(bench.device).expect("a stream");
+    let (native, context, mut out) = (&bench.native, bench.native.current(), 0_u64);
+    let out = &raw mut out as u64;
+    println!("\n| a question before a launch | ns |\n|---|---|");
+    for (name, a, b) in
+        [("cuCtxGetCurrent", out, 0), ("cuCtxGetId", context, out), ("cuStreamIsCapturing", stream.0, out)]
+    {
+        println!("| {name} | {:.0} |", native.nanoseconds(name, a, b));
     }
 }
 

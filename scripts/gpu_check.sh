@@ -141,13 +141,15 @@ for program in "$folder"/*; do
               compare bench_steps_profile "$program" llama_donate llama_nodonate --loads all --profile "$logs/profile"
               for recording in llama_donate llama_donate_all llama_nodonate; do
                   for threshold in off 4096 65536 auto; do steps "$program" $recording $threshold; done
-                  steps "$program" $recording auto --copies graph
+                  # The copies are in the graph unless told otherwise.
+                  steps "$program" $recording auto --copies around
                   steps "$program" $recording auto --joint off
                   for plan in auto patch; do steps "$program" $recording plan:$plan; done
-                  steps "$program" $recording plan:auto --copies graph
+                  steps "$program" $recording plan:auto --copies around
               done
               if [ "$(nvidia-smi -L 2>/dev/null | wc -l)" -gt 1 ]; then
                   for threshold in off 65536 auto; do steps "$program" llama_donate $threshold --peers 1; done
+                  steps "$program" llama_donate auto --peers 1 --copies around
                   steps "$program" llama_donate auto --peers 1 --joint off
                   compare bench_steps_peer "$program" llama_donate --peers 1
               fi ;;

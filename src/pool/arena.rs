@@ -10,11 +10,11 @@ use super::totals::{Flushed, Totals};
 use super::uses::Uses;
 use crate::driver::Stream;
 use crate::units::DevicePtr;
-use crate::vm::Mark;
+use crate::vm::{Mark, Quick, QuickGuard};
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The number of the pool of an arena that waits for a new owner.
 pub(super) const NO_POOL: u32 = u32::MAX;
@@ -32,7 +32,7 @@ pub(super) struct Arena {
     starts: [u64; 2],
     sizes: [u64; 2],
     pub(super) segments: [ExpandableSegment; 2],
-    state: Mutex<State>,
+    state: Quick<State>,
 }
 
 /// What changes.
@@ -103,14 +103,14 @@ impl Arena {
             starts: [0, 1].map(|i: usize| segments[i].range().start().get()),
             sizes: [0, 1].map(|i: usize| segments[i].range().size().get()),
             segments,
-            state: Mutex::new(state),
+            state: Quick::new(state),
         }
     }
 
     /// Its one lock. Never held across a driver call.
     #[inline]
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock(&self) -> QuickGuard<'_, State> {
+        self.state.lock()
     }
 
     /// Whether it looks like the arena of this pool and stream.

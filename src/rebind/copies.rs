@@ -71,8 +71,10 @@ impl Copies {
         if new == old {
             return;
         }
-        self.count = self.count + u64::from(bytes != 0) - u64::from(old.bytes != 0);
-        self.bytes = self.bytes.wrapping_sub(old.bytes).wrapping_add(bytes);
+        if bytes != old.bytes {
+            self.count = self.count + u64::from(bytes != 0) - u64::from(old.bytes != 0);
+            self.bytes = self.bytes.wrapping_sub(old.bytes).wrapping_add(bytes);
+        }
         (self.slices[at], self.aimed) = (new, None);
     }
 

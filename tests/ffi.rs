@@ -75,6 +75,8 @@ programs! {
 const OTHERS: &[&str] = &[
     "hpp.cc",
     "xla_page.cc",
+    "torch_shim.cc",
+    "xpu_shim.cc",
     "xpu_sycl.cc",
     "statuses.c",
     "proof_address.c",

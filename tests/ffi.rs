@@ -76,6 +76,8 @@ programs! {
 const OTHERS: &[&str] = &[
     "hpp.cc",
     "xla_page.cc",
+    "torch_shim.cc",
+    "xpu_shim.cc",
     "xpu_sycl.cc",
     "xpu_shim.cc",
     "statuses.c",

@@ -13,6 +13,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+import types
 import warnings
 from pathlib import Path
 
@@ -46,6 +47,25 @@ def compile_calls(torch, compiler, headers, folder):
     ]  # fmt: skip
     subprocess.run(command, check=True)
     return ctypes.CDLL(str(target))
+
+
+def refusals(gvmm, _compile):
+    """What is wrong is said, and changes nothing: other settings may follow."""
+    found, _compile.compilers = _compile.compilers, list
+    try:
+        gvmm.torch.enable(limit=1 << 20)
+        raise AssertionError("without a compiler")
+    except RuntimeError as error:
+        assert "no C++ compiler" in str(error) and "allow_unchecked_out_of_memory=True" in str(error)
+    finally:
+        _compile.compilers = found
+    for wrong in ({"limit": 0}, {"peers": "some"}, {"history": -1}):
+        try:
+            gvmm.torch.enable(**wrong)
+        except ValueError:
+            continue
+        raise AssertionError(wrong)
+    assert not gvmm.torch.is_enabled() and "GVMM_POOL_LIMIT" not in os.environ
 
 
 def names(torch, gvmm, alloc, made):
@@ -83,6 +103,35 @@ def names(torch, gvmm, alloc, made):
     assert torch.cuda.memory_allocated() == 0
 
 
+def pools(torch, gvmm):
+    """One pool for a while stays; a new one is gone at the end, before the cache is emptied."""
+    calls = []
+
+    class Pool:
+        id = (1, 2)
+
+        def __init__(self, *_, **__):
+            calls.append("made")
+
+        def __del__(self):
+            calls.append("gone")
+
+    torch.cuda.MemPool, torch.cuda.init = Pool, lambda: None
+    torch.cuda.memory.CUDAPluggableAllocator = lambda *_: types.SimpleNamespace(allocator=lambda: None)
+    torch.cuda.empty_cache = lambda: calls.append("emptied")
+    for name in ("beginAllocateToPool", "endAllocateToPool", "releasePool"):
+        setattr(torch._C, "_cuda_" + name, lambda _, pool, name=name: calls.append(name))
+    with gvmm.torch.use() as nothing:
+        calls.append("step")
+    ended = ["endAllocateToPool", "releasePool"]
+    assert nothing is None and calls == ["made", "beginAllocateToPool", "step", *ended, "gone", "emptied"], calls
+    calls.clear()
+    pool = gvmm.torch.mem_pool()
+    with gvmm.torch.use(pool) as same:
+        pass
+    assert same is pool and calls == ["made", "beginAllocateToPool", *ended], calls
+
+
 def main():
     try:
         import torch
@@ -100,6 +149,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         os.environ["XDG_CACHE_HOME"] = folder
+        refusals(gvmm, _compile)
         gvmm.torch.enable()
         gvmm.torch.enable()
         said = [str(one.message) for one in warned if "gvmm" in str(one.message)]
@@ -111,6 +161,7 @@ def main():
         failed = calls.torch_shim_check(shim.gvmm_shim_alloc, made)
         assert failed == 0, failed
         names(torch, gvmm, shim.gvmm_shim_alloc, made)
+        pools(torch, gvmm)
     print(f"PyTorch {torch.__version__}: the shim is linked and is the current allocator; PyTorch's calls and names reach our pool")
 
 

@@ -167,6 +167,10 @@ fn a_step_with_copies_in_the_graph_is_two_updates_and_an_unchanged_one_nothing()
         assert_eq!(world.calls(2), map(&moved));
         assert_eq!(world.calls(2), map(&[]));
         assert_eq!(world.calls(1), map(&moved));
+        // One node was updated and the other not: both are, the next time, whatever the buffers.
+        world.fake.fail("cuGraphExecKernelNodeSetParams", 2, 1);
+        assert!(world.binding.begin(world.stream, &world.buffers(2), 1).is_err());
+        assert_eq!(world.calls(1), map(&moved));
         world.bench.native.leave();
         world.binding.use_graph(None).expect("not named any more");
         world.bench.driver.streams().destroy_graph(graph).expect("destroyed");

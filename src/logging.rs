@@ -307,6 +307,30 @@ mod tests {
         assert!(seen.lock().expect("the list").iter().all(|m| !m.contains("three")));
     }
 
+    #[test]
+    fn a_thread_that_ends_leaves_its_number_to_another() {
+        let number = || std::thread::spawn(|| in_call(Thread::number)).join().expect("it ends");
+        let seen: Vec<u32> = (0..2 * OWN_NUMBERS).map(|_| number()).collect();
+        assert!(seen.iter().all(|number| (1..=OWN_NUMBERS).contains(number)), "{seen:?}");
+        // While as many live as there are numbers, nobody has another's.
+        let (done, all) = (std::sync::Barrier::new(OWN_NUMBERS as usize + 8), Mutex::new(Vec::new()));
+        std::thread::scope(|scope| {
+            for _ in 0..OWN_NUMBERS + 8 {
+                scope.spawn(|| {
+                    all.lock().expect("the list").push(in_call(Thread::number));
+                    done.wait();
+                });
+            }
+        });
+        let mut own = all.into_inner().expect("the list");
+        own.retain(|number| *number <= OWN_NUMBERS);
+        let count = own.len();
+        own.sort_unstable();
+        own.dedup();
+        assert_eq!(own.len(), count);
+        assert!(count > 8, "{count}");
+    }
+
     /// Taking the lock from inside a callback must not deadlock.
     fn set_callback_again() -> bool {
         ROUTER.callback().is_some()

@@ -2,6 +2,7 @@
 
 mod pool_support;
 
+use gvmm::driver::testing::Call;
 use gvmm::driver::{CopySlice, Driver, Ordinal, Stream};
 use gvmm::error::Kind;
 use gvmm::pool::{Pool, PoolId, Settings};
@@ -92,9 +93,17 @@ fn a_side_stream_does_not_keep_its_cache() {
     let open = gate(&world.host, b);
     let side = take(pool, b, 40);
     pool.free(side).expect("in use");
+    let before = world.trace.counts();
     let block = take(pool, a, 56);
     let stats = pool.stats();
     assert!(stats.lent_chunks >= 8 && stats.stream_waits == 1, "{stats:?}");
+    // As many calls as chunks are missing, one of each else, and a question a stream before each step.
+    let made = world.trace.counts().since(&before);
+    let of = |call| made.of(call);
+    assert_eq!((of(Call::MAP), of(Call::CREATE)), (14, 14 - stats.lent_chunks));
+    assert_eq!((of(Call::SET_ACCESS), of(Call::TIMELINE_WRITE), of(Call::STREAM_WAIT)), (1, 1, 1));
+    assert_eq!((of(Call::UNMAP), of(Call::RELEASE), of(Call::TIMELINE_WAIT)), (0, 0, 0));
+    assert!(of(Call::IS_CAPTURING) <= 2 * 2 && of(Call::TIMELINE_READ) <= 4, "{made:?}");
     assert_eq!((stats.host_waits, stats.forced_trims), (0, 0));
     // The old view is there until its stream has passed.
     assert_eq!(world.trace.live().mappings as u64, 16 + stats.lent_chunks);
@@ -120,7 +129,6 @@ fn while_a_stream_captures_nothing_is_unmapped_lent_or_waited_for() {
     let small = take(pool, a, 8);
     let made = world.trace.counts().since(&before);
     let of = |call| made.of(call);
-    use gvmm::driver::testing::Call;
     assert_eq!((of(Call::UNMAP), of(Call::STREAM_WAIT), of(Call::TIMELINE_WAIT)), (0, 0, 0));
     // A use that is recorded on a capturing stream waits until it can be.
     let other = take(pool, b, 4);
@@ -141,7 +149,6 @@ fn while_a_stream_captures_nothing_is_unmapped_lent_or_waited_for() {
 
 #[test]
 fn where_a_stream_cannot_say_whether_it_captures_the_failure_is_the_drivers() {
-    use gvmm::driver::testing::Call;
     let world = world(Some(64));
     let (pool, a, b) = (&world.pool, world.streams[0], world.streams[1]);
     pool.free(take(pool, b, 40)).expect("in use");

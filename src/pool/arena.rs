@@ -319,3 +319,38 @@ impl Pending {
         self.marks.iter().all(|mark| mark.passed().unwrap_or(false))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Pool, Settings};
+    use crate::config::HostConfig;
+    use crate::driver::host::HostDriver;
+    use crate::driver::testing::{Counts, Trace};
+    use crate::driver::{Driver, Ordinal};
+    use crate::units::ByteSize;
+    use crate::vm::{Device, TAKEN};
+    use std::sync::Arc;
+
+    #[test]
+    fn a_pair_takes_one_lock_twice_and_calls_no_driver() {
+        let host = Arc::new(HostDriver::new(HostConfig::default(), None).expect("a host driver"));
+        let trace = Arc::new(Trace::new(Arc::<HostDriver>::clone(&host)));
+        let device = Device::open(Arc::<Trace>::clone(&trace), Ordinal(0)).expect("a device");
+        let pool = Pool::new(&device, &Settings::default()).expect("a pool");
+        let streams = [0, 1].map(|_| host.streams().create(Ordinal(0)).expect("a stream"));
+        // Something on either side, and another stream that has some.
+        let around = streams.map(|stream| [4096, 3 << 20].map(|bytes| pool.alloc(ByteSize(bytes), stream)));
+        assert!(around.iter().flatten().all(Result::is_ok));
+        let pair = |bytes| {
+            let address = pool.alloc(ByteSize(bytes), streams[0]).expect("memory");
+            pool.free(address).expect("in use");
+        };
+        for bytes in [512, 4096, 3 << 20] {
+            pair(bytes);
+            let (locks, calls) = (TAKEN.get(), trace.counts());
+            (0..100).for_each(|_| pair(bytes));
+            assert_eq!(TAKEN.get() - locks, 200, "{bytes}");
+            assert_eq!(trace.counts().since(&calls), Counts::default(), "{bytes}");
+        }
+    }
+}

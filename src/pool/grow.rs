@@ -236,6 +236,11 @@ impl Pool {
         if !matches!(error.kind, Kind::OutOfDeviceMemory | Kind::OutOfAddressSpace) {
             return;
         }
+        // Where nothing lives of this stream, there is nobody to keep it.
+        if let Some(arena) = self.table.all().find(|arena| arena.lock().stream == stream) {
+            let kind = EventKind::OutOfMemory;
+            arena.lock().history.add(&self.events, kind, DevicePtr::NULL, size.get());
+        }
         let mut holders: Vec<Holder> = self.table.all().map(|arena| self.holder(arena)).collect();
         holders.extend(self.plain.iter().flat_map(|plain| plain.holders(self)));
         holders.sort_by_key(|holder| std::cmp::Reverse(holder.allocated));

@@ -53,6 +53,8 @@ pub use counter::Counter;
 pub use device::Device;
 pub use entries::{PlaceEntry, RemapEntry, RetireEntry};
 pub use mapping::{MappingInfo, MappingState};
+#[cfg(test)]
+pub(crate) use quick::TAKEN;
 pub(crate) use quick::{Quick, QuickGuard};
 pub use registry::Found;
 pub use reservation::{Owner, Reservation};

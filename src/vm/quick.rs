@@ -18,6 +18,12 @@ const LOOKS: u32 = 100;
 const YIELDED: u32 = 200;
 const SLEEP: Duration = Duration::from_micros(50);
 
+#[cfg(test)]
+thread_local! {
+    /// How often this thread has taken one.
+    pub(crate) static TAKEN: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// The lock, and what it guards. A panic while it is held leaves it free.
 pub(crate) struct Quick<T> {
     taken: AtomicBool,
@@ -42,6 +48,8 @@ impl<T> Quick<T> {
 
     #[inline]
     pub(crate) fn lock(&self) -> QuickGuard<'_, T> {
+        #[cfg(test)]
+        TAKEN.set(TAKEN.get() + 1);
         if self.taken.swap(true, Ordering::Acquire) {
             self.wait();
         }

@@ -80,8 +80,8 @@ def use(
     thread only).
 
     Without a pool, from a new :func:`mem_pool`; at the end PyTorch's layer gives ours back what it keeps and nobody uses, which it
-    never does for a pool that goes on. Once around each step this lowers the peak: the next step's blocks are cut anew. What is in
-    use stays where it is. `torch.cuda.empty_cache` is called for that.
+    never does for a pool that goes on. Once around each step this may lower the peak, where more is kept than one step needs: the next
+    step's blocks are cut anew. What is in use stays where it is. `torch.cuda.empty_cache` is called for that.
     """
     torch.cuda.init()
     index = torch.cuda._utils._get_device_index(device, optional=True)

@@ -64,10 +64,10 @@ impl Copies {
         Ok(())
     }
 
-    /// Replaces a slice; one that copies onto itself copies nothing.
-    pub(super) fn set(&mut self, at: usize, slice: CopySlice) {
-        let bytes = if slice.src == slice.dst { 0 } else { slice.bytes };
-        let (new, old) = (CopySlice { bytes, ..slice }, self.slices[at]);
+    /// Replaces a slice; one of no bytes copies nothing.
+    #[inline]
+    pub(super) fn set(&mut self, at: usize, new: CopySlice) {
+        let (old, bytes) = (self.slices[at], new.bytes);
         if new == old {
             return;
         }

@@ -79,6 +79,8 @@ pub(super) struct Ids {
     whole: bool,
     /// This check found some that do.
     shares: bool,
+    /// This check found a slot with another allocation than in the step that is served.
+    moves: bool,
     /// Rises when what is known of blocks may not hold any more.
     facts: u32,
     /// The caller's number that changes when a block's handle dies.
@@ -94,7 +96,7 @@ impl Ids {
         self.check += 1;
         self.facts += u32::from(self.deaths != deaths || self.facts == 0);
         // What is not checked stays as it was.
-        (self.deaths, self.shares) = (deaths, !self.whole);
+        (self.deaths, self.shares, self.moves) = (deaths, !self.whole, false);
         self.fresh.clear();
         if self.known.len() > kept(slots) {
             self.drop_unused();
@@ -103,7 +105,7 @@ impl Ids {
 
     fn forget(&mut self, slots: usize) {
         let room = kept(slots) + slots;
-        self.table.start(room);
+        self.table.start_small(room);
         let (known, spare) = (Vec::with_capacity(room), Vec::with_capacity(room));
         let (slots, fresh) = (vec![Has { check: 0, at: NONE }; slots], Vec::with_capacity(slots));
         *self =
@@ -113,7 +115,7 @@ impl Ids {
     /// Keeps what slots have.
     #[cold]
     fn drop_unused(&mut self) {
-        self.table.start(kept(self.slots.len()) + self.slots.len());
+        self.table.start_small(kept(self.slots.len()) + self.slots.len());
         std::mem::swap(&mut self.known, &mut self.spare);
         self.known.clear();
         for (slot, has) in self.slots.iter_mut().enumerate().filter(|(_, has)| has.at != NONE) {
@@ -130,19 +132,23 @@ impl Ids {
     /// Looks at what a slot gets, and gives its number; an id of 0 tells nothing.
     #[inline]
     pub(super) fn look(&mut self, slot: u32, buffer: &Buffer) -> u32 {
-        self.slots[slot as usize].check = self.check;
-        if buffer.id == 0 {
-            self.fresh.push(Fresh { slot, at: NONE });
-            return NONE;
-        }
+        let at = if buffer.id == 0 { NONE } else { self.number(buffer) };
+        let has = &mut self.slots[slot as usize];
+        has.check = self.check;
+        self.moves |= has.at != at;
+        self.fresh.push(Fresh { slot, at });
+        at
+    }
+
+    /// The number of a buffer's allocation.
+    #[inline]
+    fn number(&mut self, buffer: &Buffer) -> u32 {
         let (known, next, key) = (&self.known, self.known.len() as u32, (buffer.id, buffer.has_block));
         let found = self.table.find_or_add(hash(buffer.id), next, |n| known[n as usize].key() == key);
         if found.is_none() {
             self.known.push(Known::new(buffer));
         }
-        let at = found.unwrap_or(next);
-        self.fresh.push(Fresh { slot, at });
-        at
+        found.unwrap_or(next)
     }
 
     /// How many bytes the block of allocation `n` has, where that is still known.
@@ -174,8 +180,7 @@ impl Ids {
         buffer: impl Fn(usize) -> Buffer,
         twin: impl FnMut(usize),
     ) -> Result<()> {
-        let moves = |fresh: &Fresh| self.slots[fresh.slot as usize].at != fresh.at;
-        if !self.fresh.iter().any(moves) {
+        if !self.moves {
             return Ok(());
         }
         if !self.whole {

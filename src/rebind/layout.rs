@@ -126,17 +126,31 @@ impl Layout {
 
     /// Says where a slot's buffer is: that is its address, or where its shadow is copied from and to.
     pub(super) fn point(&mut self, i: usize, buffer: &Buffer) {
+        self.point_one(i, buffer);
+    }
+
+    /// The same; of a slot that is copied, gives how many bytes are, which is none where the buffer is its own shadow, and
+    /// whether the buffer is written.
+    #[inline]
+    fn point_one(&mut self, i: usize, buffer: &Buffer) -> Option<(ByteSize, bool)> {
         let place = &mut self.places[i];
         if place.action == Action::BAKE || place.action == Action::PATCH {
             place.address = buffer.address;
         }
-        let (ours, theirs, bytes) = (place.address, buffer.address, place.bytes.get());
-        if let Some(at) = place.copy_in.get() {
+        let (copy_in, copy_out) = (place.copy_in.get(), place.copy_out.get());
+        if copy_in.is_none() && copy_out.is_none() {
+            return None;
+        }
+        let (ours, theirs) = (place.address, buffer.address);
+        let copied = if ours == theirs { ByteSize::ZERO } else { place.bytes };
+        let bytes = copied.get();
+        if let Some(at) = copy_in {
             self.copies_in.set(at, CopySlice { dst: ours, src: theirs, bytes });
         }
-        if let Some(at) = place.copy_out.get() {
+        if let Some(at) = copy_out {
             self.copies_out.set(at, CopySlice { dst: theirs, src: ours, bytes });
         }
+        Some((copied, copy_out.is_some()))
     }
 
     /// Points the copies of `slots` at their buffers, and checks that this step's copies can be made in any order.
@@ -152,14 +166,7 @@ impl Layout {
         self.overlap.start();
         for (i, known) in slots {
             let buffer = buffer(i);
-            self.point(i, &buffer);
-            let place = &self.places[i];
-            let written = place.copy_out.get().is_some();
-            if !written && place.copy_in.get().is_none() {
-                continue;
-            }
-            let itself = buffer.address == place.address;
-            let bytes = if itself { ByteSize::ZERO } else { place.bytes };
+            let Some((bytes, written)) = self.point_one(i, &buffer) else { continue };
             if !self.overlap.look(i as u32, buffer.address, bytes, written, ids.range(known)) {
                 return Err(WRAPS.at(buffer.address, bytes).entry(i as u64));
             }

@@ -135,18 +135,25 @@ impl Overlap {
             }
             return true;
         }
-        let Some(range) = DeviceRange::new(buffer, bytes) else { return false };
-        let (start, end) = (range.start().get(), range.end().get());
+        let start = buffer.get();
+        let Some(end) = start.checked_add(bytes.get()) else { return false };
         if let Some(at) = if written { self.find(start, end, hint) } else { None } {
             // Where it lies over a shadow, that was noticed when it became known.
             self.fresh.push(Fresh { slot, at, end });
             return true;
         }
-        self.mixes |= self.over_shadow(range);
-        if written {
-            self.strangers.push(Written { start, end, slot });
-        }
+        self.look_at_stranger(Written { start, end, slot }, written);
         true
+    }
+
+    /// What is only read is never known, and there are few shadows.
+    #[inline]
+    fn look_at_stranger(&mut self, stranger: Written, written: bool) {
+        let (start, bytes) = (DevicePtr(stranger.start), ByteSize(stranger.end - stranger.start));
+        self.mixes |= DeviceRange::new(start, bytes).is_some_and(|range| self.over_shadow(range));
+        if written {
+            self.strangers.push(stranger);
+        }
     }
 
     /// The number of the known range that begins with these addresses.

@@ -131,12 +131,27 @@ fn check_buffer(
     ids: &mut Ids,
     known: u32,
 ) -> Result<()> {
+    let size = if buffer.has_block { ids.block_size(known) } else { Some(buffer.bytes) };
+    match size {
+        Some(size) if size.min(buffer.bytes) >= wanted => Ok(()),
+        _ => check_unknown(device, wanted, buffers, i, buffer, ids, known),
+    }
+}
+
+/// The same for a block that was not looked at, or a failure.
+#[cold]
+fn check_unknown(
+    device: &Device,
+    wanted: ByteSize,
+    buffers: &impl Buffers,
+    i: usize,
+    buffer: &Buffer,
+    ids: &mut Ids,
+    known: u32,
+) -> Result<()> {
     check_size(wanted, buffer, buffer.bytes, i)?;
     if !buffer.has_block {
         return Ok(());
-    }
-    if let Some(size) = ids.block_size(known) {
-        return check_size(wanted, buffer, size, i);
     }
     let size = buffers.block_size(i, device).map_err(|e| e.during(Operation::Begin).entry(i as u64))?;
     let Some(size) = size else { return Err(OTHER_DEVICE.entry(i as u64)) };

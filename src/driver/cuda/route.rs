@@ -10,7 +10,7 @@ use crate::driver::tiles::{ROUTE_HEADER, THREADS, TILE, checked, cut};
 use crate::driver::{CopySlice, Ordinal, RecordId, RouteId, RouteSlice, Stream, Way};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::ByteSize;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -35,8 +35,8 @@ pub(super) struct Route {
 #[derive(Debug, Default)]
 pub(super) struct Routes {
     last: AtomicU64,
-    routes: RwLock<HashMap<u64, Arc<Route>>>,
-    pub(super) records: RwLock<HashMap<u64, Arc<Record>>>,
+    routes: RwLock<BTreeMap<u64, Arc<Route>>>,
+    pub(super) records: RwLock<BTreeMap<u64, Arc<Record>>>,
     pub(super) pieces: Pieces,
 }
 

@@ -79,7 +79,6 @@ const OTHERS: &[&str] = &[
     "torch_shim.cc",
     "xpu_shim.cc",
     "xpu_sycl.cc",
-    "xpu_shim.cc",
     "statuses.c",
     "proof_address.c",
     "proof_undefined.c",

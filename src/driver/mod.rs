@@ -15,6 +15,7 @@
 //! release, then free; nobody waits for running work but us.
 
 mod books;
+mod cells;
 mod codes;
 pub mod cuda;
 mod delegate;
@@ -41,6 +42,7 @@ use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
 use std::fmt::Debug;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+pub use cells::TimelineCell;
 pub(crate) use open::note_absence;
 pub use open::{
     DeviceSummary, ORDER, QuirkInForce, Summary, attach, attach_for_libraries, of_framework, open,
@@ -336,6 +338,12 @@ pub trait Driver: Send + Sync + Debug {
 
     /// The value now; never blocks.
     fn timeline_read(&self, timeline: TimelineId) -> Result<u64>;
+
+    /// Where the host reads the value without a call for as long as the timeline and the driver live; none where only
+    /// [`Self::timeline_read`] tells.
+    fn timeline_cell(&self, _timeline: TimelineId) -> Option<TimelineCell> {
+        None
+    }
 
     /// Blocks the calling thread until the value is at least `value`. A device that is lost, or a stream that
     /// failed, ends the wait with that error.

@@ -359,6 +359,11 @@ impl Calls {
         Self::timed(|| self.driver.timeline_read(timeline))
     }
 
+    /// Good while `self` lives, which keeps the driver.
+    pub(crate) fn timeline_cell(&self, timeline: TimelineId) -> Option<crate::driver::TimelineCell> {
+        self.driver.timeline_cell(timeline)
+    }
+
     pub(crate) fn timeline_wait(&self, timeline: TimelineId, value: u64) -> Result<()> {
         let start = Instant::now();
         let result = self.driver.timeline_wait(timeline, value);

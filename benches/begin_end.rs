@@ -13,7 +13,7 @@ use abi::Program;
 use criterion::{Criterion, criterion_group, criterion_main};
 use gvmm::config;
 use gvmm::driver::{self, DriverKind, Ordinal, Stream};
-use gvmm::rebind::{Binding, Options, Outcome, Slot, Threshold};
+use gvmm::rebind::{Binding, DEFAULT_WATCHED_STEPS, Options, Outcome, PlanOptions, Slot, Threshold};
 use gvmm::units::ByteSize;
 use gvmm::vm::Device;
 use measure::{Cost, measure};
@@ -39,6 +39,22 @@ fn binding_on(
     binding
 }
 
+/// The same by the planner, which has frozen its plan.
+fn planned(device: &Arc<Device>, slots: Vec<Slot>, steps: &[Step]) -> Binding {
+    let (options, plan) = (Options::default(), PlanOptions::default());
+    let binding = Binding::planned(device, slots, options, plan).expect("a binding");
+    let mut turn = turns(0, steps.len());
+    for _ in 0..2 * DEFAULT_WATCHED_STEPS {
+        let generation = binding.info().expect("a binding").generation;
+        match binding.begin(STREAM, &steps[turn()], generation).expect("begin").0 {
+            Outcome::Started => drop(binding.end().expect("end")),
+            Outcome::RecordAgain => {}
+        }
+    }
+    assert!(binding.plan_digest().is_ok(), "it is frozen");
+    binding
+}
+
 /// Goes through the numbers below `count` from `first` on, again and again.
 fn turns(first: usize, count: usize) -> impl FnMut() -> usize {
     let mut next = count - 1;
@@ -60,10 +76,11 @@ fn run_on<'a>(
     first: usize,
 ) -> impl FnMut() -> [Cost; 2] + 'a {
     let mut turn = turns(first, steps.len());
+    let generation = binding.info().expect("a layout").generation;
     move || {
         let step = &steps[turn()];
         let start = Instant::now();
-        let (outcome, begun) = binding.begin(stream, step, 1).expect("begin");
+        let (outcome, begun) = binding.begin(stream, step, generation).expect("begin");
         let took = start.elapsed();
         assert_eq!(outcome, Outcome::Started);
         let start = Instant::now();
@@ -83,6 +100,10 @@ fn made_up(c: &mut Criterion) {
     measure(c, "1000 mapped, 200 changed", 1000, run(&mapped, &both, 0));
     let copied = binding(&device, slots(1000, 64), Threshold(64), &first);
     measure(c, "1000 copied, 200 changed", 1000, run(&copied, &both, 0));
+    let unchanged = planned(&device, slots(1000, 64), &both[..1]);
+    measure(c, "1000 planned, unchanged", 1000, run(&unchanged, &both[..1], 0));
+    let changed = planned(&device, slots(1000, 64), &both);
+    measure(c, "1000 planned, 200 changed", 1000, run(&changed, &both, 0));
     let many = [step(&device, 100_000)];
     let copied = binding(&device, slots(100_000, 64), Threshold(64), &many[0]);
     measure(c, "100000 copied, unchanged", 100_000, run(&copied, &many, 0));

@@ -10,8 +10,8 @@ mod cuda_common;
 use cuda_common::{Bench, Native, RW};
 use gvmm::driver::cuda::CudaDriver;
 use gvmm::driver::{
-    Access, Capabilities, CopySlice, CreateOptions, Driver, Graph, Ordinal, RecordId, RouteId, RouteSlice,
-    Stream, Way,
+    Access, Capabilities, CopySlice, CreateOptions, Driver, Graph, Ordinal, Point, RecordId, RouteId,
+    RouteSlice, Stream, Way,
 };
 use gvmm::units::{ByteSize, DevicePtr};
 use std::time::Instant;
@@ -33,6 +33,7 @@ fn main() {
     let bench = Bench::new(driver);
     bench.native.enter(0);
     let timer = Timer::new(&bench.native);
+    questions(&bench);
     small(&bench, &timer, if quick { 3 } else { 300 });
     if bench.capabilities().has(Capabilities::ROUTES) {
         routes(&bench, &timer, if quick { 3 } else { 300 });
@@ -41,6 +42,19 @@ fn main() {
     large(&bench, &timer, if quick { 1 } else { 20 }, if quick { 8 * MIB } else { 1 << 30 });
     if bench.capabilities().has(Capabilities::VIRTUAL_MEMORY) {
         remaps(&bench, if quick { 3 } else { 1000 });
+    }
+}
+
+/// What a launch asks the driver first.
+fn questions(bench: &Bench) {
+    let stream = bench.driver.streams().create(bench.device).expect("a stream");
+    let (native, context, mut out) = (&bench.native, bench.native.current(), 0_u64);
+    let out = &raw mut out as u64;
+    println!("\n| a question before a launch | ns |\n|---|---|");
+    for (name, a, b) in
+        [("cuCtxGetCurrent", out, 0), ("cuCtxGetId", context, out), ("cuStreamIsCapturing", stream.0, out)]
+    {
+        println!("| {name} | {:.0} |", native.nanoseconds(name, a, b));
     }
 }
 
@@ -239,11 +253,9 @@ fn graphs(bench: &Bench, timer: &Timer<'_>, rounds: usize) {
         show("launched around it, routes", around);
         let point = || {
             step.set(step.get() + 1);
-            let point = |record: RecordId, slices: &[CopySlice]| {
-                driver.route_point(record, graph, slices).expect("pointed");
-            };
-            point(records[0], &ins[step.get() % 2]);
-            point(records[1], &outs[step.get() % 2]);
+            let points: [Point<'_>; 2] =
+                [(records[0], &ins[step.get() % 2]), (records[1], &outs[step.get() % 2])];
+            driver.route_point_all(graph, &points).expect("pointed");
         };
         show("inside, pointed in each step", timer.time_prepared(stream, rounds, point, || launch(graph)));
         show("inside, not pointed anew", timer.time(stream, rounds, || launch(graph)));

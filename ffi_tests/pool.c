@@ -249,7 +249,11 @@ static void descriptions(void) {
     OK(gvmm_pool_create(device, &desc, &pool));
     uint64_t address = 0, held = alloc(pool, 4096, s);
     EXPECT(GVMM_ERROR_OUT_OF_ADDRESS_SPACE, gvmm_pool_alloc(pool, 4096, t, &address));
+    message_has("4 KiB asked for stream");
+    message_has("64 MiB of 64 MiB of addresses reserved, 64 MiB for a stream; stream ");
+    message_has("4 KiB in use");
     EXPECT(GVMM_ERROR_OUT_OF_ADDRESS_SPACE, gvmm_pool_alloc(pool, 33 * MIB, s, &address));
+    message_has("33 MiB asked for stream");
     CHECK(stats_of(pool).address_space.current == 64 * MIB);
     OK(gvmm_pool_free(pool, held));
     OK(gvmm_pool_destroy(pool));

@@ -152,6 +152,30 @@ static void aliased(gvmm_device *device, gvmm_stream *stream) {
     OK(gvmm_allocation_destroy(m.allocation));
 }
 
+/* A buffer that a binding knows from an earlier step, whose block was destroyed while another stood in its place. */
+static void died_meanwhile(gvmm_device *device, gvmm_stream *stream) {
+    memory old = allocate(device, GRANULE), other = allocate(device, GRANULE);
+    gvmm_slot slot = {.size_bytes = 4096};
+    gvmm_buffer was = buffer_of(old, 4096), is = buffer_of(other, 4096);
+    gvmm_binding *b = bind(device, 4096, &slot, 1);
+    EXPECT(GVMM_STATUS_RECORD_AGAIN, gvmm_binding_begin(b, stream, &was, 1, sizeof was, 0, NULL));
+    const gvmm_buffer *steps[] = {&was, &is, &was, &is};
+    for (int i = 0; i < 4; i++) {
+        OK(gvmm_binding_begin(b, stream, steps[i], 1, sizeof was, 1, NULL));
+        OK(gvmm_binding_end(b, NULL));
+    }
+    OK(gvmm_stream_synchronize(stream));
+    OK(gvmm_allocation_destroy(old.allocation));
+    for (int unchanged = 0; unchanged < 2; unchanged++) {
+        OK(gvmm_binding_begin(b, stream, &is, 1, sizeof is, 1, NULL));
+        OK(gvmm_binding_end(b, NULL));
+        EXPECT(GVMM_ERROR_INVALID_HANDLE, gvmm_binding_begin(b, stream, &was, 1, sizeof was, 1, NULL));
+    }
+    OK(gvmm_binding_destroy(b));
+    OK(gvmm_stream_synchronize(stream));
+    OK(gvmm_allocation_destroy(other.allocation));
+}
+
 /* Two results that share bytes under two names: what arrives would depend on the order. */
 static void overlapping(gvmm_device *device, gvmm_stream *stream) {
     memory m = allocate(device, GRANULE);
@@ -242,6 +266,7 @@ int main(void) {
     no_slots(device, stream);
     many_slots(device, stream);
     aliased(device, stream);
+    died_meanwhile(device, stream);
     overlapping(device, stream);
     loop(device, stream, GVMM_THRESHOLD_OFF);
     loop(device, stream, 4096);

@@ -138,6 +138,28 @@ static void streams(cudaStream_t s, cudaStream_t other) {
     }
 }
 
+// A stream that ends while blocks of it are in use: they are freed like others, also by a stream that uses them then.
+static void ended_streams(cudaStream_t s) {
+    cudaStream_t ended = make_stream();
+    void *mine = alloc(6 * MIB, 0, ended), *other = alloc(6 * MIB, 0, s);
+    CHECK(mine != nullptr && other != nullptr);
+    record(other, ended);
+    CHECK(gvmm_stream_destroy(reinterpret_cast<gvmm_stream *>(ended)) == GVMM_STATUS_SUCCESS);
+    int before = warnings;
+    record(mine, ended);
+    CHECK(says("stream"));
+    CHECK(alloc(MIB, 0, ended) == nullptr && says("stream"));
+    release(mine, 6 * MIB, 0, ended);
+    release(other, 6 * MIB, 0, s);
+    std::size_t size = 0;
+    CHECK(base(mine, &size) == nullptr && base(other, &size) == nullptr);
+    CHECK(warnings > before); // said, and not only kept as the last error
+    reset();
+    void *again = alloc(6 * MIB, 0, s);
+    CHECK(again != nullptr);
+    release(again, 6 * MIB, 0, s);
+}
+
 // The filter is PyTorch's own object, which is gone after the call; ours is asked, and destroyed at the end.
 static void pools(cudaStream_t s, cudaStream_t other) {
     auto alive = std::make_shared<int>(0);
@@ -289,6 +311,7 @@ int main() {
     memory(s);
     bad_frees(s);
     streams(s, other);
+    ended_streams(s);
     pools(s, other);
     short_memory(s);
     threads(s);

@@ -2156,7 +2156,7 @@ gvmm_status gvmm_pool_destroy(gvmm_pool *pool);
  * block starts.
  * Statuses: INVALID_SIZE (0, or 2 TiB and more), INVALID_STREAM, OUT_OF_DEVICE_MEMORY (the message says how much was
  * asked, free and lent, and who holds what), OUT_OF_ADDRESS_SPACE (more than a segment has in a row, or too many
- * streams), OUT_OF_FILE_DESCRIPTORS, MAP_LIMIT, and those of the driver. Nothing has changed then, and it may be tried
+ * streams; the message says as much), OUT_OF_FILE_DESCRIPTORS, MAP_LIMIT, and those of the driver. Nothing has changed then, and it may be tried
  * again.
  * Threads: thread-safe.
  */

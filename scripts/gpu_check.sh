@@ -3,6 +3,7 @@
 #
 #   scripts/gpu_check.sh --pack [FOLDER]     builds the programs here and puts them into FOLDER (default .gpu)
 #   scripts/gpu_check.sh [FOLDER]            runs what it finds there; the GPU machine needs no Rust
+#   scripts/gpu_check.sh --pool [FOLDER]     of that only what is about pools' speed: pairs, and the recordings
 #
 # Files named bench_* are benchmarks, gvmm is the companion program, all others are test programs. A test that is skipped
 # counts as a failure; conformance checks that do not concern the device are counted as skipped, and the log names them.
@@ -43,6 +44,11 @@ if [ "${1:-}" = --pack ]; then
     exit 0
 fi
 
+only=
+if [ "${1:-}" = --pool ]; then
+    only=pool
+    shift
+fi
 folder=${1:-.gpu}
 logs=${OUT:-$(mktemp -d)}
 failed=0
@@ -90,7 +96,7 @@ replay() {
     local program=$1 recording=$2 name
     shift 2
     name=replay_$recording$(printf '%s' "$@")
-    run "$name" "$program" replay "tests/data/alloc/$recording.csv.gz" --driver cuda --repeat 3 --json "$@"
+    run "$name" "$program" replay "tests/data/alloc/$recording.csv.gz" --driver cuda --json "$@"
     local log="$logs/$name.log" row="| $recording $*" key
     for key in reserved_over_requested oom lent_chunks device_syncs create map unmap set_access driver_ms mean p50 p99 p999 canary_errors; do
         row+=" | $(value "$key" "$log" | head -1 | awk '{ printf $1 ~ /\./ ? "%.3f" : "%d", $1 }')"
@@ -110,17 +116,30 @@ compare() {
     LIMIT=480 TAIL=400 run "$name" env GVMM_SHADOW_BUDGET=8G "$program" bench steps --driver cuda --save "$logs/$name.json" "${arguments[@]}"
 }
 
+# pools PROGRAM: how fast they are. Without a budget, blocks lie where they fit after some repetitions.
+pools() {
+    local recording
+    for recording in gpt2_train llama_lora_ckpt vit_multires two_stream; do
+        replay "$1" $recording --repeat 12
+        replay "$1" $recording --repeat 3 --budget 1.02 --lag 2000
+    done
+}
+
 chmod +x "$folder"/* 2>/dev/null
 for program in "$folder"/*; do
     [ -x "$program" ] && [ -f "$program" ] || continue
     name=$(basename "$program")
+    case $only:$name in
+        *:pool_pair) for driver in host cuda; do run "pool_pair_$driver" "$program" $driver 4; done; continue ;;
+        *:gvmm) pools "$program" ;;
+    esac
+    [ -z "$only" ] || continue
     case $name in
         libgvmm*) # The example in Python, where there is a PyTorch.
             if python3 -c 'import torch' 2>/dev/null; then run torch_graph python3 c_examples/torch_graph.py "$program"; fi ;;
         lib*) ;;
         test_cuda_faults|test_hip_on_cuda)
             run "$name" "$program" --nocapture --test-threads 1 on_the_gpu ;;
-        pool_pair) for driver in host cuda; do run "pool_pair_$driver" "$program" $driver 4; done ;;
         peers) # Both directions, two GPUs; says so where there is one.
             GVMM_TEST_PEERS=cuda run peers "$program" ;;
         bench_*|cuda_graph|xla_step) run "$name" "$program" ;;
@@ -130,10 +149,8 @@ for program in "$folder"/*; do
               LIMIT=480 TAIL=24 run bench_vmm "$program" bench vmm --driver cuda --save "$logs/bench_vmm.json"
               TAIL=60 run bench_profile "$program" bench profile --driver cuda --save "$logs/profile"
               for recording in gpt2_train llama_lora_ckpt vit_multires two_stream; do
-                  replay "$program" $recording
-                  replay "$program" $recording --budget 1.02 --lag 2000
-                  replay "$program" $recording --budget 1.02 --lag 2000 --canary
-                  replay "$program" $recording --budget 1.01 --chunk 2M
+                  replay "$program" $recording --repeat 3 --budget 1.02 --lag 2000 --canary
+                  replay "$program" $recording --repeat 3 --budget 1.01 --chunk 2M
               done
               compare bench_steps "$program" llama_donate llama_donate_all llama_nodonate --loads all
               # With commands that are so large that patching pays, and by the profile measured above.
@@ -141,13 +158,15 @@ for program in "$folder"/*; do
               compare bench_steps_profile "$program" llama_donate llama_nodonate --loads all --profile "$logs/profile"
               for recording in llama_donate llama_donate_all llama_nodonate; do
                   for threshold in off 4096 65536 auto; do steps "$program" $recording $threshold; done
-                  steps "$program" $recording auto --copies graph
+                  # The copies are in the graph unless told otherwise.
+                  steps "$program" $recording auto --copies around
                   steps "$program" $recording auto --joint off
                   for plan in auto patch; do steps "$program" $recording plan:$plan; done
-                  steps "$program" $recording plan:auto --copies graph
+                  steps "$program" $recording plan:auto --copies around
               done
               if [ "$(nvidia-smi -L 2>/dev/null | wc -l)" -gt 1 ]; then
                   for threshold in off 65536 auto; do steps "$program" llama_donate $threshold --peers 1; done
+                  steps "$program" llama_donate auto --peers 1 --copies around
                   steps "$program" llama_donate auto --peers 1 --joint off
                   compare bench_steps_peer "$program" llama_donate --peers 1
               fi ;;

@@ -90,13 +90,14 @@ def llama_lora(small=False):
     return model, vocabulary
 
 
-# Maker, largest batch and longest sequence: so large that the GPU has more to do than the host, whose times scatter.
-MODELS = {"gpt2": (gpt2_medium, 16, 1024), "lora": (llama_lora, 8, 2048)}
+# Maker, batches and lengths: of GPT-2 so that the GPU always has more to do than the host, whose times scatter by a third.
+MODELS = {"gpt2": (gpt2_medium, (12, 16), (640, 1024)), "lora": (llama_lora, (4, 8), (256, 2048))}
 
 
-def shapes(batch, longest, count, seed=7):
+def shapes(batches, lengths, count, seed=7):
     """Batch and length of each step, as a data loader with lengths of its own would give them."""
     draw = torch.Generator().manual_seed(seed)
+    between = lambda least, most: int(torch.randint(least, most + 1, (), generator=draw))  # noqa: E731
     for _ in range(count):
-        length = int(torch.randint(longest // 8, longest + 1, (), generator=draw))
-        yield max(1, int(torch.randint(batch // 2, batch + 1, (), generator=draw))), length
+        length = between(*lengths)
+        yield between(*batches), length

@@ -1,5 +1,6 @@
 """The allocators that scripts/torch_check.py compares: PyTorch's own, its expandable segments, `enable`, `pool` (one MemPool over
-our pool), and `renewed` (a new MemPool over it for each step)."""
+our pool), and `renewed` (a new MemPool over it for each step, by
+`gvmm.torch.use()`)."""
 
 import contextlib
 
@@ -29,12 +30,8 @@ def step(mode):
         return
     import gvmm.torch
 
-    pool = gvmm.torch.mem_pool()
-    with gvmm.torch.use(pool):
+    with gvmm.torch.use():
         yield
-    # What PyTorch's layer keeps for this pool goes back to ours; what is in use stays where it is.
-    del pool
-    torch.cuda.empty_cache()
 
 
 def figures(mode):

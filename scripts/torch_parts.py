@@ -166,10 +166,14 @@ def graphs(replays="1000"):
 
 
 def peers(which):
-    """Copies between two GPUs by copy engines and by a kernel, with peers or without."""
+    """Copies between two GPUs by copy engines and by a kernel, with peers or without; `pool`: without, and from a MemPool."""
     import gvmm.torch
 
-    gvmm.torch.enable(peers="all" if which == "all" else None)
+    if which == "pool":
+        scope = gvmm.torch.use(gvmm.torch.mem_pool(), 0)
+        scope.__enter__()
+    else:
+        gvmm.torch.enable(peers="all" if which == "all" else None)
     a = torch.arange(4 * MIB, dtype=torch.int32, device="cuda:0")
     done = {}
     for name, copy in (("whole", lambda: a.to("cuda:1")), ("strided", lambda: a.view(2048, 2048).T.to("cuda:1"))):

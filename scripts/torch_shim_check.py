@@ -13,6 +13,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+import types
 import warnings
 from pathlib import Path
 
@@ -48,12 +49,32 @@ def compile_calls(torch, compiler, headers, folder):
     return ctypes.CDLL(str(target))
 
 
+def refusals(gvmm, _compile):
+    """What is wrong is said, and changes nothing: other settings may follow."""
+    found, _compile.compilers = _compile.compilers, list
+    try:
+        gvmm.torch.enable(limit=1 << 20)
+        raise AssertionError("without a compiler")
+    except RuntimeError as error:
+        assert "no C++ compiler" in str(error) and "allow_unchecked_out_of_memory=True" in str(error)
+    finally:
+        _compile.compilers = found
+    for wrong in ({"limit": 0}, {"peers": "some"}, {"history": -1}):
+        try:
+            gvmm.torch.enable(**wrong)
+        except ValueError:
+            continue
+        raise AssertionError(wrong)
+    assert not gvmm.torch.is_enabled() and "GVMM_POOL_LIMIT" not in os.environ
+
+
 def names(torch, gvmm, alloc, made):
     """PyTorch's names for statistics and snapshots, where a GPU is said to be there."""
     here = lambda *_, **__: 0  # noqa: E731
     for module, name, value in (
         (torch.cuda.memory, "is_initialized", lambda: True), (torch.cuda.memory, "_get_device_index", here),
-        (torch.cuda.memory, "_lazy_init", lambda: None),
+        (torch.cuda.memory, "_lazy_init", lambda: None), (torch._C, "_accelerator_isAllocatorInitialized", lambda: True),
+        (torch.accelerator.memory, "_get_device_index", here),
         (torch.cuda._utils, "_get_device_index", here), (torch.cuda, "device_count", lambda: 1),
         (gvmm.torch._pools, "_count", lambda: 1), (gvmm.torch._pools, "_total", lambda _: 256 << 20),
     ):  # fmt: skip
@@ -67,6 +88,10 @@ def names(torch, gvmm, alloc, made):
     stats = torch.cuda.memory_stats()
     assert (stats["allocated_bytes.all.peak"], stats["allocated_bytes.all.allocated"]) == (5 << 20, 0)
     assert torch.cuda.get_per_process_memory_fraction(0) == 1.0
+    accelerator = torch.accelerator
+    assert accelerator.memory_allocated(0) == 5 << 20 == accelerator.max_memory_allocated(0) <= accelerator.memory_reserved(0)
+    accelerator.reset_peak_memory_stats(0)
+    accelerator.reset_accumulated_memory_stats(0)
     snapshot = torch.cuda.memory_snapshot()
     assert [b["size"] for s in snapshot for b in s["blocks"] if b["state"] == "active_allocated"] == [5 << 20]
     from torch.cuda import _memory_viz
@@ -76,6 +101,35 @@ def names(torch, gvmm, alloc, made):
     assert "<script" in _memory_viz.trace_plot(whole) and "<script" in _memory_viz.segment_plot(whole)
     gvmm.lib().gvmm_torch_free(address, 0, 0, made)
     assert torch.cuda.memory_allocated() == 0
+
+
+def pools(torch, gvmm):
+    """One pool for a while stays; a new one is gone at the end, before the cache is emptied."""
+    calls = []
+
+    class Pool:
+        id = (1, 2)
+
+        def __init__(self, *_, **__):
+            calls.append("made")
+
+        def __del__(self):
+            calls.append("gone")
+
+    torch.cuda.MemPool, torch.cuda.init = Pool, lambda: None
+    torch.cuda.memory.CUDAPluggableAllocator = lambda *_: types.SimpleNamespace(allocator=lambda: None)
+    torch.cuda.empty_cache = lambda: calls.append("emptied")
+    for name in ("beginAllocateToPool", "endAllocateToPool", "releasePool"):
+        setattr(torch._C, "_cuda_" + name, lambda _, pool, name=name: calls.append(name))
+    with gvmm.torch.use() as nothing:
+        calls.append("step")
+    ended = ["endAllocateToPool", "releasePool"]
+    assert nothing is None and calls == ["made", "beginAllocateToPool", "step", *ended, "gone", "emptied"], calls
+    calls.clear()
+    pool = gvmm.torch.mem_pool()
+    with gvmm.torch.use(pool) as same:
+        pass
+    assert same is pool and calls == ["made", "beginAllocateToPool", *ended], calls
 
 
 def main():
@@ -95,6 +149,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         os.environ["XDG_CACHE_HOME"] = folder
+        refusals(gvmm, _compile)
         gvmm.torch.enable()
         gvmm.torch.enable()
         said = [str(one.message) for one in warned if "gvmm" in str(one.message)]
@@ -106,6 +161,7 @@ def main():
         failed = calls.torch_shim_check(shim.gvmm_shim_alloc, made)
         assert failed == 0, failed
         names(torch, gvmm, shim.gvmm_shim_alloc, made)
+        pools(torch, gvmm)
     print(f"PyTorch {torch.__version__}: the shim is linked and is the current allocator; PyTorch's calls and names reach our pool")
 
 

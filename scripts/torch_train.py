@@ -22,13 +22,13 @@ class Training:
         torch.use_deterministic_algorithms(True)
         torch.utils.deterministic.fill_uninitialized_memory = False
         torch.manual_seed(1)
-        make, batch, longest = torch_models.MODELS[model]
+        make, batches, lengths = torch_models.MODELS[model]
         with torch.device("cuda"):
             self.net, self.vocabulary = make(small="SMALL" in os.environ)
         weights = [p for p in self.net.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(weights, lr=1e-4, fused=True)
         self.data = torch.Generator(device="cuda").manual_seed(3)
-        self.mode, self.shapes, self.losses = mode, list(torch_models.shapes(batch, longest, steps)), []
+        self.mode, self.shapes, self.losses = mode, list(torch_models.shapes(batches, lengths, steps)), []
 
     def step(self, ids):
         with torch.autocast("cuda", torch.bfloat16):
@@ -119,7 +119,7 @@ def fsdp_rank(mode):
         fully_shard(net)
         optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
         data, losses, times = torch.Generator(device="cuda").manual_seed(3 + rank), [], []
-        for rows, length in torch_models.shapes(24, 1024, 16):
+        for rows, length in torch_models.shapes((12, 24), (128, 1024), 16):
             ids = torch.randint(vocabulary, (rows, length), device="cuda", generator=data)
             torch.cuda.synchronize()
             start = time.perf_counter()

@@ -88,9 +88,9 @@ def rounds(workers, blocks, count, until):
     return times
 
 
-def compare(times, base):
+def compare(times, base, blocks):
     """Each worker's time to that of the first of `base` (to the mean of all of them, for those that are none), block by block: the
-    median, and the middle half of all."""
+    median, and the middle half of all. What disturbs the host only adds to times, so also each block's fastest, all blocks together."""
     out = {}
     for name, mine in times.items():
         others = [times[one] for one in (base[:1] if name in base else base) if times[one]]
@@ -98,4 +98,7 @@ def compare(times, base):
         if len(ratios) > 3:
             low, middle, high = statistics.quantiles(ratios, n=4)
             out[name] = {"ratio": middle, "low": low, "high": high, "blocks": len(ratios)}
+            fastest = lambda one: sum(min(one[i::blocks]) for i in range(blocks))  # noqa: E731
+            if min(map(len, [mine, *others])) >= blocks:
+                out[name]["fastest"] = fastest(mine) / statistics.fmean(map(fastest, others))
     return out

@@ -7,7 +7,7 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use std::cell::{Cell, RefCell};
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::ffi::{CStr, CString};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Once, OnceLock, PoisonError, RwLock};
 
 /// What takes a message: level, target, text.
@@ -43,8 +43,14 @@ pub(crate) struct Thread {
     number: Cell<u32>,
 }
 
+/// So many of the threads that live have numbers that no other has; the rest share what numbers they get.
+pub(crate) const OWN_NUMBERS: u32 = u64::BITS;
+
+/// A bit for each of the first numbers that a thread has.
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
+
 impl Thread {
-    /// A small number of the thread's own; after 2^32 threads they come again.
+    /// A small number, from 1. Up to [`OWN_NUMBERS`] it is nobody else's while the thread lives, and another's then.
     #[inline]
     pub(crate) fn number(&self) -> u32 {
         match self.number.get() {
@@ -55,9 +61,37 @@ impl Thread {
 
     #[cold]
     fn get_number(&self) -> u32 {
-        static NEXT: AtomicU32 = AtomicU32::new(1);
-        self.number.set(NEXT.fetch_add(1, Ordering::Relaxed).max(1));
+        // A thread that is ending cannot give a number back any more.
+        let own = LENT.try_with(Lent::take).ok().flatten();
+        self.number.set(own.unwrap_or_else(shared_number));
         self.number.get()
+    }
+}
+
+fn shared_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    (NEXT.fetch_add(1, Ordering::Relaxed) & 0xffff) + OWN_NUMBERS + 1
+}
+
+/// A number that is the thread's own until it ends; 0 for none.
+struct Lent(Cell<u32>);
+
+impl Lent {
+    fn take(&self) -> Option<u32> {
+        let free = |taken: u64| (taken != u64::MAX).then(|| taken | (taken + 1));
+        let before = NUMBERS.fetch_update(Ordering::AcqRel, Ordering::Acquire, free).ok()?;
+        self.0.set(before.trailing_ones() + 1);
+        Some(self.0.get())
+    }
+}
+
+impl Drop for Lent {
+    /// The thread may go on calling while it ends: with a number that others may have.
+    fn drop(&mut self) {
+        if let Some(bit) = self.0.get().checked_sub(1) {
+            THREAD.with(|thread| thread.number.set(shared_number()));
+            NUMBERS.fetch_and(!(1 << bit), Ordering::AcqRel);
+        }
     }
 }
 
@@ -71,6 +105,7 @@ thread_local! {
         }
     };
     static WAITING: RefCell<Vec<Message>> = const { RefCell::new(Vec::new()) };
+    static LENT: Lent = const { Lent(Cell::new(0)) };
 }
 
 /// Begins to log to standard error what `GVMM_LOG` asks for, unless the process has a logger.
@@ -270,6 +305,30 @@ mod tests {
         set_callback(None, LevelFilter::Off).expect("ours");
         log::error!("three");
         assert!(seen.lock().expect("the list").iter().all(|m| !m.contains("three")));
+    }
+
+    #[test]
+    fn a_thread_that_ends_leaves_its_number_to_another() {
+        let number = || std::thread::spawn(|| in_call(Thread::number)).join().expect("it ends");
+        let seen: Vec<u32> = (0..2 * OWN_NUMBERS).map(|_| number()).collect();
+        assert!(seen.iter().all(|number| (1..=OWN_NUMBERS).contains(number)), "{seen:?}");
+        // While as many live as there are numbers, nobody has another's.
+        let (done, all) = (std::sync::Barrier::new(OWN_NUMBERS as usize + 8), Mutex::new(Vec::new()));
+        std::thread::scope(|scope| {
+            for _ in 0..OWN_NUMBERS + 8 {
+                scope.spawn(|| {
+                    all.lock().expect("the list").push(in_call(Thread::number));
+                    done.wait();
+                });
+            }
+        });
+        let mut own = all.into_inner().expect("the list");
+        own.retain(|number| *number <= OWN_NUMBERS);
+        let count = own.len();
+        own.sort_unstable();
+        own.dedup();
+        assert_eq!(own.len(), count);
+        assert!(count > 8, "{count}");
     }
 
     /// Taking the lock from inside a callback must not deadlock.

@@ -60,6 +60,7 @@ programs! {
     segment "segment.c",
     peers "peers.c",
     pool "pool.c",
+    pool_model "pool_model.c",
     pool_faults "pool_faults.c",
     pool_capture "pool_capture.c",
     cplusplus "cplusplus.cc",
@@ -71,10 +72,12 @@ programs! {
     permanent "permanent.c",
 }
 
-/// Programs that need more than being run; `golden`, `cpp` and the proofs run them.
+/// Programs that need more than being run; `golden`, `cpp`, `python`, the proofs and `scripts/sycl_check.sh` run them.
 const OTHERS: &[&str] = &[
     "hpp.cc",
     "xla_page.cc",
+    "torch_shim.cc",
+    "xpu_shim.cc",
     "xpu_sycl.cc",
     "statuses.c",
     "proof_address.c",

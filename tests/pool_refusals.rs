@@ -176,6 +176,11 @@ fn events_are_kept_when_asked_for() {
         pool.free(block).expect("in use");
     }
     assert_eq!(kinds(pool).len(), 4, "the oldest go");
+    assert_eq!(pool.alloc(ByteSize::gib(2), a).map_err(kind), Err(Kind::OutOfAddressSpace));
+    assert_eq!(kinds(pool).last(), Some(&(EventKind::OutOfMemory, 2 << 30)));
+    pool.set_limit(Some(ByteSize::mib(2))).expect("nothing is in use");
+    assert_eq!(pool.alloc(ByteSize::mib(20), a).map_err(kind), Err(Kind::OutOfDeviceMemory));
+    assert_eq!(kinds(pool).last(), Some(&(EventKind::OutOfMemory, 20 << 20)));
     world.end("events");
 }
 

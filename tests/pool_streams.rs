@@ -2,6 +2,7 @@
 
 mod pool_support;
 
+use gvmm::driver::testing::Call;
 use gvmm::driver::{CopySlice, Driver, Ordinal, Stream};
 use gvmm::error::Kind;
 use gvmm::pool::{Pool, PoolId, Settings};
@@ -92,9 +93,17 @@ fn a_side_stream_does_not_keep_its_cache() {
     let open = gate(&world.host, b);
     let side = take(pool, b, 40);
     pool.free(side).expect("in use");
+    let before = world.trace.counts();
     let block = take(pool, a, 56);
     let stats = pool.stats();
     assert!(stats.lent_chunks >= 8 && stats.stream_waits == 1, "{stats:?}");
+    // As many calls as chunks are missing, one of each else, and a question a stream before each step.
+    let made = world.trace.counts().since(&before);
+    let of = |call| made.of(call);
+    assert_eq!((of(Call::MAP), of(Call::CREATE)), (14, 14 - stats.lent_chunks));
+    assert_eq!((of(Call::SET_ACCESS), of(Call::TIMELINE_WRITE), of(Call::STREAM_WAIT)), (1, 1, 1));
+    assert_eq!((of(Call::UNMAP), of(Call::RELEASE), of(Call::TIMELINE_WAIT)), (0, 0, 0));
+    assert!(of(Call::IS_CAPTURING) <= 2 * 2 && of(Call::TIMELINE_READ) <= 4, "{made:?}");
     assert_eq!((stats.host_waits, stats.forced_trims), (0, 0));
     // The old view is there until its stream has passed.
     assert_eq!(world.trace.live().mappings as u64, 16 + stats.lent_chunks);
@@ -120,7 +129,6 @@ fn while_a_stream_captures_nothing_is_unmapped_lent_or_waited_for() {
     let small = take(pool, a, 8);
     let made = world.trace.counts().since(&before);
     let of = |call| made.of(call);
-    use gvmm::driver::testing::Call;
     assert_eq!((of(Call::UNMAP), of(Call::STREAM_WAIT), of(Call::TIMELINE_WAIT)), (0, 0, 0));
     // A use that is recorded on a capturing stream waits until it can be.
     let other = take(pool, b, 4);
@@ -137,6 +145,39 @@ fn while_a_stream_captures_nothing_is_unmapped_lent_or_waited_for() {
     take(pool, a, 56);
     world.host.streams().destroy_graph(graph).expect("given up");
     world.end("capture");
+}
+
+#[test]
+fn where_a_stream_cannot_say_whether_it_captures_the_failure_is_the_drivers() {
+    let world = world(Some(64));
+    let (pool, a, b) = (&world.pool, world.streams[0], world.streams[1]);
+    pool.free(take(pool, b, 40)).expect("in use");
+    let lost = |times| {
+        let error = gvmm::error::Error::new(Kind::DeviceLost, gvmm::error::Operation::Query, "made up");
+        world.fault.fail(Some(Call::IS_CAPTURING), 1, times, error);
+    };
+    let failed = |e: gvmm::error::Error| e.kind;
+    let before = (pool.stats().bytes.reserved.current, world.trace.live());
+    lost(u64::MAX);
+    assert_eq!(pool.trim().map_err(failed), Err(Kind::DeviceLost));
+    assert_eq!(pool.set_limit(Some(ByteSize::mib(8))).map_err(failed), Err(Kind::DeviceLost));
+    assert_eq!(pool.stats().limit, ByteSize::mib(64), "as before");
+    assert_eq!(pool.alloc(ByteSize::mib(56), a).map_err(failed), Err(Kind::DeviceLost));
+    assert_eq!((pool.stats().out_of_memory, pool.shortage()), (0, None));
+    assert_eq!((pool.stats().bytes.reserved.current, world.trace.live().blocks), (before.0, before.1.blocks));
+    // One that captures decides, whatever another says.
+    world.fault.clear();
+    world.host.streams().capture_begin(a).expect("captured");
+    // It is b that is asked first.
+    lost(1);
+    assert_eq!(pool.trim().map_err(failed), Err(Kind::StreamCapturing));
+    world.fault.clear();
+    let graph = world.host.streams().capture_end(a).expect("captured");
+    world.host.streams().destroy_graph(graph).expect("given up");
+    // A retry works.
+    pool.free(take(pool, a, 56)).expect("in use");
+    assert!(pool.trim().is_ok());
+    world.end("cannot say");
 }
 
 #[test]
@@ -231,6 +272,18 @@ fn addresses_are_counted_bounded_and_used_again() {
     take(pool, world.streams[1], 2);
     let full = pool.alloc(MIB4, world.streams[2]).map_err(|e| e.kind);
     assert_eq!(full, Err(Kind::OutOfAddressSpace));
+    let shortage = pool.shortage().expect("a reason");
+    let gib = ByteSize::gib;
+    assert_eq!((shortage.asked, shortage.stream), (MIB4, world.streams[2]));
+    assert_eq!(
+        (shortage.addresses, shortage.address_limit, shortage.addresses_of_stream),
+        (gib(4), gib(4), gib(2))
+    );
+    let held: Vec<_> = shortage.holders.iter().map(|holder| (holder.stream, holder.allocated)).collect();
+    assert_eq!(held, [0, 1].map(|i: usize| (Some(world.streams[i]), ByteSize::mib(2))));
+    let said = shortage.to_string();
+    assert!(said.contains("4 GiB of 4 GiB of addresses reserved, 2 GiB for a stream"), "{said}");
+    assert!(said.contains(&format!("; stream {:#x}: 2 MiB in use", world.streams[0].0)), "{said}");
     world.end("addresses");
 }
 

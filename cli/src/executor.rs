@@ -1,6 +1,7 @@
 //! A small executor that runs a recording, step after step, and checks that all data is where it should be.
 #![allow(unsafe_code, reason = "the command buffer touches device memory by address")]
 
+use crate::copies::Copies;
 use crate::failure::{Context, Failure};
 use crate::pattern::{Memory, Seed};
 use crate::pool::{Pool, StepBuffers};
@@ -49,6 +50,7 @@ pub(crate) struct Measured {
     pub(crate) timed: Vec<StepCost>,
     pub(crate) tally: Tally,
     pub(crate) told: Told,
+    pub(crate) copies: Copies,
     /// The first step that counts, from 0.
     pub(crate) first_counted: usize,
 }

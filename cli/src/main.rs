@@ -101,9 +101,9 @@ struct Steps {
     #[arg(long)]
     explain: bool,
 
-    /// Who makes the copies of a step
-    #[arg(long, value_enum, default_value_t = copies::Copies::Step)]
-    copies: copies::Copies,
+    /// Who makes the copies of a step; the JSON says which it was
+    #[arg(long, value_enum, default_value_t = copies::CopiesChoice::Auto)]
+    copies: copies::CopiesChoice,
 
     /// How many slots each kernel of an NVIDIA GPU's graph uses, which is what a patch changes; on the host it is one
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..=16))]
@@ -210,7 +210,7 @@ fn steps(options: &Steps) -> Result<ExitCode, Failure> {
         plan: service::Serving::choice(options.plan, options.threshold),
         threshold: options.threshold.unwrap_or(Threshold::DEFAULT),
         profile: options.profile.as_deref().map(|path| setup::profile(path, &device)).transpose()?,
-        copies: options.copies,
+        copies: options.copies.on(&device),
         per_command: options.slots_per_command.into(),
         access: setup::access_list(peers),
     };

@@ -1,5 +1,6 @@
 //! What `gvmm steps` found, as JSON for programs and as a table for people.
 
+use crate::copies::Copies;
 use crate::executor::{GpuTime, Measured, StepCost};
 use crate::trace::Trace;
 use comfy_table::{Cell, CellAlignment, Table, presets};
@@ -23,6 +24,8 @@ pub(crate) struct Report {
     /// None is off.
     pub(crate) threshold_bytes: Option<u64>,
     pub(crate) plan: Plan,
+    /// Who makes the copies of a step: "graph" or "around" it.
+    pub(crate) copies: Copies,
     /// 16 hexadecimal digits; None where no planner is asked.
     pub(crate) plan_digest: Option<String>,
     /// What a step is said to cost, host and GPU together; None where copies are made one by one.
@@ -130,6 +133,7 @@ impl Report {
             slots: info.slots,
             threshold_bytes: (info.threshold != Threshold::OFF).then_some(info.threshold.0),
             plan: Plan { bake: info.baked, map: info.mapped, copy: info.copied, patch: info.patched },
+            copies: measured.copies,
             plan_digest: measured.told.digest.map(|digest| format!("{digest:016x}")),
             predicted_us: predicted.map(|cost| us(cost.host.plus(cost.gpu))),
             predicted_host_us: predicted.map(|cost| us(cost.host)),

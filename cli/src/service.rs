@@ -56,7 +56,7 @@ pub(crate) struct Serving {
 impl Serving {
     /// By size, with access for these devices.
     pub(crate) fn by_threshold(threshold: Threshold, access: &[Access]) -> Self {
-        let (plan, copies) = (PlanChoice::Threshold, Copies::Step);
+        let (plan, copies) = (PlanChoice::Threshold, Copies::Around);
         Self { plan, threshold, profile: None, copies, per_command: PER_COMMAND, access: access.to_vec() }
     }
 
@@ -195,7 +195,8 @@ impl Service {
             Some(said) => said,
             None => (self.binding.info()?, self.told()?),
         };
-        Ok(Measured { info, steps, timed, tally, told, first_counted: self.serving.first_counted() })
+        let (copies, first_counted) = (self.serving.copies, self.serving.first_counted());
+        Ok(Measured { info, steps, timed, tally, told, copies, first_counted })
     }
 
     fn profile(&self) -> Arc<Profile> {

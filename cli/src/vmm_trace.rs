@@ -103,16 +103,22 @@ mod tests {
         assert_eq!(twice["calls"], 8);
         assert_eq!(twice["us"], 107.0);
         assert_eq!(twice["joinable_set_access"], 2);
+        // A call that failed made nothing again, and one over more than a mapping is not that mapping's.
+        let failed = "9,5,create,2,99000,0,4096,0,,1\n";
+        assert_eq!(saved(&of(&format!("{one}{failed}{one}"))), twice);
+        let wide = one.replace("6,5,unmap", "6,5,set_access,0,7000,f000,8192,0,0,1\n6,5,unmap");
+        assert_eq!(saved(&of(&wide))["joinable_set_access"], 1);
     }
 
     #[test]
     fn steps_are_told_by_the_graph_that_is_launched_most() {
         let step =
             "1,5,launch,0,5000,77,0,e1,,1\n2,5,map,0,1000,f000,4096,a,,1\n3,5,launch,0,5000,77,0,e2,,1\n";
-        let report = of(&[step, step, step, "4,5,launch,0,5000,77,0,e1,,1\n"].concat());
+        let last = "4,5,launch,0,5000,77,0,e1,,1\n";
+        let report = of(&[step, step, step, last, last].concat());
         let text = serde_json::to_value(&report).expect("JSON");
-        assert_eq!(text["steps"]["count"], 3);
-        assert_eq!(text["steps"]["calls_mean"], 1.0);
+        assert_eq!((&text["steps"]["count"], &text["steps"]["quiet"]), (&4.into(), &1.into()));
+        assert_eq!((&text["steps"]["calls_mean"], &text["steps"]["calls_max"]), (&0.75.into(), &1.into()));
         assert!(serde_json::to_value(of("")).expect("JSON")["steps"].is_null());
     }
 

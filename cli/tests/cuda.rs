@@ -106,14 +106,18 @@ fn calls(report: &Value) -> [f64; 4] {
 
 #[test]
 fn steps_run_a_graph_of_kernels() {
-    assert_eq!(calls(&steps("llama_donate", &["--threshold", "65536"])), [0.0, 0.0, 0.0, 2.0]);
+    let around = ["--copies", "around"];
+    let report = steps("llama_donate", &[&["--threshold", "65536"], &around[..]].concat());
+    assert_eq!((calls(&report), &report["copies"]), ([0.0, 0.0, 0.0, 2.0], &"around".into()));
     let one_moves = [1.0, 1.0, 1.0, 2.0];
-    assert_eq!(calls(&steps("llama_donate", &["--threshold", "4096", "--peers", "1"])), one_moves);
+    let peer = ["--threshold", "4096", "--peers", "1"];
+    assert_eq!(calls(&steps("llama_donate", &[&peer[..], &around].concat())), one_moves);
 }
 
 #[test]
 fn steps_with_the_copies_in_the_graph_launch_none() {
-    assert_eq!(calls(&steps("llama_donate", &["--threshold", "65536", "--copies", "graph"])), [0.0; 4]);
+    let report = steps("llama_donate", &["--threshold", "65536"]);
+    assert_eq!((calls(&report), &report["copies"]), ([0.0; 4], &"graph".into()), "the default");
     let one_moves = calls(&steps("llama_donate", &["--threshold", "4096", "--copies", "graph"]));
     assert_eq!(one_moves, [1.0, 1.0, 1.0, 0.0]);
 }
@@ -132,7 +136,7 @@ fn the_graph_is_really_patched() {
 
 #[test]
 fn the_planner_leaves_nothing_to_remap() {
-    for copies in ["step", "graph"] {
+    for copies in ["around", "graph"] {
         let report = steps("llama_donate", &["--plan", "auto", "--copies", copies]);
         let [map, unmap, set_access, launches] = calls(&report);
         assert_eq!([map, unmap, set_access], [0.0; 3]);

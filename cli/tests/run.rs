@@ -51,6 +51,12 @@ fn the_environment_is_set_and_said() {
     let (out, _) = env(&[]);
     assert!(out.contains("GVMM_PRELOAD=observe\n"), "{out}");
     assert!(out.contains("libgvmm_preload_cuda.so:") && out.contains("libgvmm_preload_hip.so\n"), "{out}");
+    let before = libraries.join("before.so");
+    std::fs::copy(libraries.join("libgvmm_preload_hip.so"), &before).expect("copied");
+    let mut command = gvmm(&["run", "--vendor", "cuda", "--", "env"]);
+    let output = run(command.env("GVMM_PRELOAD_DIR", &libraries).env("LD_PRELOAD", &before));
+    let kept = format!("/libgvmm_preload_cuda.so:{}\n", before.display());
+    assert!(text(&output.stdout).contains(&kept), "what was there is kept, behind ours: {output:?}");
     let (out, said) = env(&["--mode", "off"]);
     assert!(!out.contains("LD_PRELOAD") && said.contains("nothing is preloaded"), "{out} {said}");
 }
@@ -64,11 +70,12 @@ fn a_python_is_asked_for_its_plugins() {
         std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
         std::fs::write(path, text).expect("written");
     };
-    let run = || {
+    let run = |allocator: &str| {
         let program = ["run", "--", "python3", "-S", "-c", "import os; print(os.environ['LD_PRELOAD'])"];
         let output = run(gvmm(&program)
             .env("GVMM_PRELOAD_DIR", &libraries)
             .env("PYTHONPATH", folder.path())
+            .env("XLA_PYTHON_CLIENT_ALLOCATOR", allocator)
             .env("PYTHONNOUSERSITE", "1"));
         assert!(output.status.success(), "{output:?}");
         (text(&output.stdout), text(&output.stderr))
@@ -77,14 +84,16 @@ fn a_python_is_asked_for_its_plugins() {
         "jax_rocm7_pjrt-0.11.dist-info/METADATA",
         "Metadata-Version: 2.1\nName: jax-rocm7-pjrt\nVersion: 0.11\n",
     );
-    let (out, said) = run();
+    let (out, said) = run("default");
+    assert!(said.contains("XLA_PYTHON_CLIENT_ALLOCATOR=vmm, which is not set"), "{said}");
+    assert!(!run("vmm").1.contains("which is not set"));
     assert!(said.contains("found ") && said.contains("jax-rocm7-pjrt 0.11"), "{said}");
     assert!(out.contains("libgvmm_preload_hip.so"), "{out}");
     std::fs::remove_dir_all(folder.path().join("jax_rocm7_pjrt-0.11.dist-info")).expect("removed");
     // A wheel from PyPI says nothing in its version.
     write("torch-2.11.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: torch\nVersion: 2.11.0\n");
     write("torch/version.py", "__version__ = '2.11.0+rocm7.0'\n");
-    let (out, said) = run();
+    let (out, said) = run("");
     assert!(said.contains("torch 2.11.0+rocm7.0") && out.contains("libgvmm_preload_hip.so"), "{out} {said}");
 }
 

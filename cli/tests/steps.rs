@@ -76,7 +76,7 @@ fn a_donating_run_at_65536_only_copies() {
 fn the_keys_of_the_report_are_these() {
     let report = steps("llama_donate", &["--threshold", "65536"]);
     let keys = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
-    let top = "costs driver gpu_us_median gpu_us_median_cold host_us_median host_us_median_cold mismatches per_step plan \
+    let top = "copies costs driver gpu_us_median gpu_us_median_cold host_us_median host_us_median_cold mismatches per_step plan \
                plan_digest predicted_gpu_us predicted_host_us predicted_us replans setup slots steps threshold_bytes trace us_per_step_median \
                verified_slots";
     assert_eq!(keys(&report).join(" "), top);
@@ -85,6 +85,7 @@ fn the_keys_of_the_report_are_these() {
     let per_step = "copied_bytes copied_slots copy_launches map patches set_access unmap";
     assert_eq!(keys(&report["per_step"]).join(" "), per_step);
     assert_eq!(report["setup"]["map"].as_u64().map(|maps| maps >= 294), Some(true), "{report}");
+    assert_eq!(report["copies"], "around", "the default on the host");
     assert!(report["plan_digest"].is_null() && report["gpu_us_median"].is_null() && report["replans"] == 0);
 }
 
@@ -168,7 +169,7 @@ fn a_profile_decides_and_another_devices_is_refused() {
     assert_eq!((per_step(&report, "patches"), moves(&report)), (196.0, [0.0; 3]));
     profile.origin.device = "another".into();
     let another = write(folder.path(), "another", profile.to_text().as_bytes());
-    let wrong = write(folder.path(), "wrong", b"format = 2\n");
+    let wrong = write(folder.path(), "wrong", b"format = 3\n");
     for (file, message) in [
         (another.as_str(), "it was measured with device `another`"),
         (wrong.as_str(), "the key `device` is missing"),

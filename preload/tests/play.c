@@ -3,6 +3,7 @@
  * the vendor's library counted comes last. It must print the same whether a library of ours is in front or not. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -69,6 +70,11 @@ static void look_and_close(void) {
 }
 static void open_vendor(void) {
     if (getenv("CLOSED_BEFORE")) look_and_close();
+    if (getenv("FOREIGN")) { /* some other library that has the name too, asked first */
+        Dl_info info;
+        void *map = dlsym(dlopen(getenv("FOREIGN"), RTLD_NOW | RTLD_LOCAL), "cuMemMap");
+        printf("foreign %d\n", dladdr(map, &info) && strstr(info.dli_fname, "libother.so"));
+    }
     void *lib = dlopen("libcuda.so.1", RTLD_NOW | (getenv("CLOSED_BEFORE") ? RTLD_GLOBAL : RTLD_LOCAL));
     if (!lib) { printf("no driver\n"); exit(0); }
 #define FIND(n, p) *(void **)&cu##n = dlsym(lib, "cu" #n); if (!cu##n) abort();
@@ -164,6 +170,26 @@ static void joint(void) {
     for (int i = 0; i < 3; i++) seen(V(MemRelease)(block[i]));
     printf("free %d\n", V(MemAddressFree)(at, 4 * MIB2));
 }
+/* After what is expected of a mapping, calls over two mappings at once. */
+static void wide(void) {
+    U at = 0, block[2];
+    Prop p = prop(0);
+    for (int i = 0; i < 3; i++) {
+        Buffer b = make(0, MIB2);
+        for (int d = 0; d < 2; d++) access_to(b.at, MIB2, d, 3);
+        drop(b);
+    }
+    seen(V(MemAddressReserve)(&at, 2 * MIB2, 0, 0, 0));
+    for (int i = 0; i < 2; i++) {
+        seen(V(MemCreate)(&block[i], MIB2, &p, 0));
+        seen(V(MemMap)(at + (U)i * MIB2, MIB2, 0, block[i], 0));
+    }
+    for (int d = 0; d < 2; d++) access_to(at, 2 * MIB2, d, 3);
+    printf("peer %d %d\n", (int)flags_of(at, 1), (int)flags_of(at + MIB2, 1));
+    for (int i = 0; i < 2; i++) seen(V(MemUnmap)(at + (U)i * MIB2, MIB2));
+    for (int i = 0; i < 2; i++) seen(V(MemRelease)(block[i]));
+    seen(V(MemAddressFree)(at, 2 * MIB2));
+}
 /* Expandable segments: part after part of one range. */
 static void parts(void) {
     U at = 0, block[4];
@@ -230,6 +256,7 @@ static void peer_last(void) {
 }
 static void last_error(void) {
     Buffer b = make(0, MIB2);
+    if (getenv("WAITS")) fail_next("hipMemUnmap", 1, 1), V(MemUnmap)(b.at, MIB2);
     fail_next("hipMemSetAccess", 1, 1);
     printf("access %d\n", access_to(b.at, b.size, 0, 3));
     printf("last error %d\n", hipGetLastError());
@@ -250,67 +277,62 @@ static void lookups(void) {
         printf(getenv("SHOW_FILES") ? "%s\n" : "%.0s\n", file_of(found));
     }
 }
+/* Which file each function is of that was found by its name. */
+static void by_name(void) {
+#define SHOW(n, p) printf(NAME(#n) " is %s\n", file_of((void *)V(n)));
+    FUNCTIONS(SHOW)
+    printf("lookup is %s\n", file_of((void *)LOOKUP));
+}
+static void keeps_errno(void) {
+    Prop p = prop(0);
+    size_t granule = 0;
+    for (int i = 0; i < 3; i++) {
+        errno = 42;
+        seen(V(MemGetAllocationGranularity)(&granule, &p, 0));
+        printf("errno %d\n", errno);
+    }
+}
+/* Addresses that nobody reserved. */
+static void strangers(void) {
+    printf("unmap %d\n", V(MemUnmap)((U)1 << 40, MIB2));
+    printf("free %d\n", V(MemAddressFree)((U)1 << 40, MIB2));
+}
+/* A release that failed changed nothing: the block is still the program's when it is mapped. */
+static void release_fails(void) {
+    Buffer b = {0, MIB2, 0};
+    Prop p = prop(0);
+    use_device(0);
+    seen(V(MemCreate)(&b.block, MIB2, &p, 0));
+    fail_next(NAME("MemRelease"), 1, 1);
+    printf("release %d\n", V(MemRelease)(b.block));
+    seen(V(MemAddressReserve)(&b.at, MIB2, 0, 0, 0));
+    seen(V(MemMap)(b.at, MIB2, 0, b.block, 0));
+    access_to(b.at, MIB2, 0, 3);
+    printf("release %d\n", V(MemRelease)(b.block));
+    printf("unmap %d\n", V(MemUnmap)(b.at, b.size));
+    printf("free %d\n", V(MemAddressFree)(b.at, b.size));
+}
+/* Each call fails once, and works when it is made again. */
+static void retries(void) {
+    Buffer b = {0, MIB2, 0};
+    Prop p = prop(0);
+    use_device(0);
+#define TWICE(n, ...) fail_next(NAME(#n), 1, 1); \
+    for (int i = 0; i < 2; i++) printf(#n " %d\n", seen(V(n)(__VA_ARGS__)))
+    TWICE(MemCreate, &b.block, MIB2, &p, 0);
+    TWICE(MemAddressReserve, &b.at, MIB2, 0, 0, 0);
+    TWICE(MemMap, b.at, MIB2, 0, b.block, 0);
+    access_to(b.at, MIB2, 0, 3);
+    TWICE(MemUnmap, b.at, MIB2);
+    TWICE(MemRelease, b.block);
+    TWICE(MemAddressFree, b.at, MIB2);
+}
 /* Another library with the same names is not the driver that is there. */
 static void second(void) {
     void *lib = dlopen(getenv("SECOND"), RTLD_NOW | RTLD_LOCAL);
     printf("second %s\n", lib ? file_of(dlsym(lib, NAME("MemMap"))) : dlerror());
 }
-static void *many(void *arg) {
-    for (int i = 0; i < 50; i++) {
-        Buffer b = make((int)(U)arg % 2, MIB2);
-        access_to(b.at, b.size, (int)(U)arg % 2, 3);
-        drop(b);
-    }
-    return NULL;
-}
-static void threads(void) {
-    pthread_t t[8];
-    for (U i = 0; i < 8; i++) pthread_create(&t[i], NULL, many, (void *)i);
-    for (int i = 0; i < 8; i++) pthread_join(t[i], NULL);
-    statuses = 0; /* of several threads, in no order */
-}
-static void forks(void) {
-    Buffer b = make(0, MIB2);
-    fflush(stdout);
-    pid_t child = fork();
-    int status = 0;
-    if (child == 0) {
-        size_t granule = 0;
-        Prop p = prop(0);
-        R answer = V(MemGetAllocationGranularity)(&granule, &p, 0);
-        V(MemUnmap)(b.at, b.size); /* of the fake's own tables, which the child has a copy of */
-        _exit(answer);
-    }
-    waitpid(child, &status, 0);
-    printf("child %d\n", WEXITSTATUS(status));
-    access_to(b.at, b.size, 0, 3);
-    drop(b);
-}
-static void *endless(void *arg) {
-    size_t granule = 0;
-    Prop p = prop(0);
-    for (;;) V(MemGetAllocationGranularity)(&granule, &p, 0);
-    return arg;
-}
-/* Nothing is given back, and threads call while the process ends. */
-static void leaves(void) {
-    pthread_t t;
-    for (int i = 0; i < 4; i++) pthread_create(&t, NULL, endless, NULL);
-    Buffer b = make(0, MIB2);
-    access_to(b.at, b.size, 0, 3);
-    usleep(20000);
-    printf("ends\n");
-    exit(0);
-}
-/* A daemon closes all that it does not know, and its own file then has any of the numbers. */
-static void closes_all(void) {
-    drop(make(0, MIB2));
-    FILE *own = tmpfile();
-    for (int fd = 3; fd < 1024; fd++) if (fd != fileno(own)) dup2(fileno(own), fd);
-    for (int fd = 16; fd < 64; fd++) close(fd); /* for the stand-in's blocks */
-    drop(make(0, MIB2));
-    printf("own %d\n", (int)lseek(fileno(own), 0, SEEK_END));
-}
+#include "processes.h"
 static void speed(void) {
     struct timespec from, to;
     Buffer b = make(0, MIB2);
@@ -328,6 +350,7 @@ int main(int argc, char **argv) {
         {"buffers", buffers}, {"changes_mind", changes_mind}, {"twice", twice}, {"joint", joint}, {"parts", parts},
         {"release_first", release_first}, {"nccl", nccl}, {"shares", shares}, {"lookups", lookups}, {"threads", threads},
         {"forks", forks}, {"leaves", leaves}, {"speed", speed}, {"second", second}, {"closes_all", closes_all},
+        {"by_name", by_name}, {"keeps_errno", keeps_errno}, {"strangers", strangers}, {"release_fails", release_fails}, {"retries", retries}, {"wide", wide}, {"forks_busy", forks_busy},
 #ifdef HIP
         {"peer_last", peer_last}, {"last_error", last_error},
 #endif

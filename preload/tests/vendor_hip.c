@@ -2,6 +2,11 @@
 #include "../../ffi_tests/fakes/fake_hip.c"
 #include <dlfcn.h>
 
+/* A child made by fork finds the tables whole. */
+static void hold(void) { pthread_mutex_lock(&big), pthread_mutex_lock(&count_lock); }
+static void let_go(void) { pthread_mutex_unlock(&count_lock), pthread_mutex_unlock(&big); }
+__attribute__((constructor)) static void before_forks(void) { pthread_atfork(hold, let_go, let_go); }
+
 API R hipMemRetainAllocationHandle(U *handle, U at) {
     ENTER();
     R status = INVALID;

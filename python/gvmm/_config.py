@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 # PyTorch reads these in this order; of those set, the first counts.
@@ -58,6 +59,42 @@ def parse(text: str) -> Settings:
 
 
 _AGREED = (("expandable_segments", "True"), ("backend", "native"))
+
+
+# The numbers that a device can have.
+DEVICES = range(64)
+
+
+def limits(limit: int | None, history: int) -> dict[str, str]:
+    """The library's variables for these, which raises `ValueError` where it would go on without them."""
+    wanted = {}
+    if limit is not None:
+        if int(limit) <= 0:
+            raise ValueError(f"a limit is a number of bytes above 0, not {limit!r}")
+        wanted["GVMM_POOL_LIMIT"] = str(int(limit))
+    if int(history) < 0:
+        raise ValueError(f"history is a number of events, not {history!r}")
+    if history:
+        wanted["GVMM_POOL_HISTORY"] = str(int(history))
+    return wanted
+
+
+def readers(peers: str | Iterable[int]) -> str:
+    """GVMM_POOL_PEERS for the devices that may use the memory of others; raises `ValueError` for what is none."""
+    text = peers if isinstance(peers, str) else ",".join(str(int(peer)) for peer in peers) or "none"
+    if text not in ("all", "none") and mask(text) is None:
+        raise ValueError(f'peers are "all", "none" or numbers of devices, not {peers!r}')
+    return text
+
+
+def mask(text: str) -> int | None:
+    """A bit for each device that GVMM_POOL_PEERS names, or none where it is wrong: the library then takes no peers."""
+    if text in ("all", "none"):
+        return (1 << 64) - 1 if text == "all" else 0
+    numbers = [number.strip() for number in text.split(",")]
+    if not all(number.isdecimal() and int(number) in DEVICES for number in numbers):
+        return None
+    return sum(1 << device for device in {int(number) for number in numbers})
 
 
 def _number(text: str) -> float | None:

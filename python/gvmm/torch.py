@@ -40,16 +40,9 @@ _history = False
 
 def _say(peers: str | Iterable[int] | None, limit: int | None, history: int, chunk: int | None) -> None:
     """Puts settings where the library reads them at its first call."""
-    wanted: dict[str, str] = {}
+    wanted = _config.limits(limit, history)
     if peers is not None:
-        text = peers if isinstance(peers, str) else ",".join(str(int(peer)) for peer in peers) or "none"
-        if text not in ("all", "none") and not all(number.isdigit() for number in text.split(",")):
-            raise ValueError(f'peers are "all", "none" or numbers of devices, not {peers!r}')
-        wanted["GVMM_POOL_PEERS"] = text
-    if limit is not None:
-        wanted["GVMM_POOL_LIMIT"] = str(int(limit))
-    if history:
-        wanted["GVMM_POOL_HISTORY"] = str(int(history))
+        wanted["GVMM_POOL_PEERS"] = _config.readers(peers)
     if chunk is not None and "GVMM_POOL_CHUNK" not in os.environ:
         wanted["GVMM_POOL_CHUNK"] = str(chunk)
     changed = {name: text for name, text in wanted.items() if os.environ.get(name) != text}
@@ -80,17 +73,31 @@ def mem_pool(
 
 
 @contextlib.contextmanager
-def use(pool: torch.cuda.MemPool, device: int | torch.device | None = None) -> Iterator[torch.cuda.MemPool]:
+def use(
+    pool: torch.cuda.MemPool | None = None, device: int | torch.device | None = None
+) -> Iterator[torch.cuda.MemPool | None]:
     """While it lasts, allocations of every thread on a device come from the pool (`torch.cuda.use_mem_pool` directs the calling
-    thread only)."""
+    thread only).
+
+    Without a pool, from a new :func:`mem_pool`; at the end PyTorch's layer gives ours back what it keeps and nobody uses, which it
+    never does for a pool that goes on. Once around each step this may lower the peak, where more is kept than one step needs: the next
+    step's blocks are cut anew. What is in use stays where it is. `torch.cuda.empty_cache` is called for that.
+    """
     torch.cuda.init()
     index = torch.cuda._utils._get_device_index(device, optional=True)
+    renewed = pool is None
+    pool = mem_pool() if pool is None else pool
     torch._C._cuda_beginAllocateToPool(index, pool.id)
     try:
-        yield pool
+        # A caller who kept a new one would keep its memory.
+        yield None if renewed else pool
     finally:
         torch._C._cuda_endAllocateToPool(index, pool.id)
         torch._C._cuda_releasePool(index, pool.id)
+        if renewed:
+            # The last reference of ours: what PyTorch still holds of the pool is for the blocks in use.
+            del pool
+            torch.cuda.empty_cache()
 
 
 def is_enabled() -> bool:
@@ -125,9 +132,11 @@ def enable(
         if torch.cuda.is_initialized():
             raise RuntimeError("the GPU is in use already: call gvmm.torch.enable() before anything touches it")
         name, settings = _config.from_environment()
+        # What may fail comes first, so that another try may have other settings.
+        shim, full = _shim(allow_unchecked_out_of_memory)
         _say(peers, limit, history, settings.large_chunk)
         _history = history > 0
-        _install(allow_unchecked_out_of_memory)
+        _install(shim, full)
         if settings.fraction is not None:
             for device in range(torch.cuda.device_count()):
                 lib().gvmm_torch_memory_fraction(settings.fraction, device)
@@ -153,18 +162,22 @@ _HOOKS = {
 }
 
 
-def _install(unchecked: bool) -> None:
-    """Makes ours the current allocator: by the full shim where it could be compiled, else by PyTorch's own class for this."""
+def _shim(unchecked: bool) -> tuple[ctypes.CDLL | None, bool]:
+    """The compiled shim, and whether it is the full one; none where there is none and that is allowed."""
     try:
         file, full = _compile.shim(torch)
-        shim = ctypes.CDLL(file)
+        return ctypes.CDLL(file), full
     except (RuntimeError, OSError) as error:
         if not unchecked:
             raise RuntimeError(
                 f"{error}. Without it PyTorch would use a NULL where memory runs out. gvmm.torch.mem_pool() needs no compiler; "
                 "enable(allow_unchecked_out_of_memory=True) takes the risk"
             ) from error
-        shim, full = None, False
+        return None, False
+
+
+def _install(shim: ctypes.CDLL | None, full: bool) -> None:
+    """Makes ours the current allocator: by the full shim where it could be compiled, else by PyTorch's own class for this."""
     alloc = _address("gvmm_torch_alloc")
     if shim is not None:
         names = ("gvmm_torch_alloc", "gvmm_last_error_message", "gvmm_last_error_detail", "gvmm_torch_delete")
@@ -191,10 +204,7 @@ def _install(unchecked: bool) -> None:
 
 def _peers() -> int:
     """A bit for each device that may use the others' memory."""
-    text = os.environ.get("GVMM_POOL_PEERS", "none")
-    if text in ("all", "none"):
-        return (1 << 64) - 1 if text == "all" else 0
-    return sum(1 << int(device) for device in set(text.split(",")))
+    return _config.mask(os.environ.get("GVMM_POOL_PEERS", "none")) or 0
 
 
 def memory_stats(device: int | torch.device | None = None) -> dict[str, Any]:
@@ -241,6 +251,10 @@ def _patch() -> None:
         "_cuda_getMemoryFraction": _pools.fraction,
         "_cuda_record_memory_history": _record_history,
         "_cuda_record_memory_history_legacy": _record_history,
+        # torch.accelerator's.
+        "_accelerator_getDeviceStats": memory_stats,
+        "_accelerator_resetPeakStats": _pools.reset_peaks,
+        "_accelerator_resetAccumulatedStats": _pools.reset_accumulated,
     }
     for name, replacement in replacements.items():
         if hasattr(torch._C, name):

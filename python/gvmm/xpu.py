@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from . import _compile
+from . import _compile, _config
 from ._lib import call, lib, path
 from ._pools import Pools
 
@@ -37,11 +37,7 @@ _pools = Pools("gvmm_xpu_pool", lambda: torch.xpu.device_count(), lambda device:
 
 def _say(streams: str, limit: int | None, history: int) -> None:
     """Puts settings where the library reads them at its first call."""
-    wanted = {"GVMM_XPU_STREAMS": os.environ.get("GVMM_XPU_STREAMS", streams)}
-    if limit is not None:
-        wanted["GVMM_POOL_LIMIT"] = str(int(limit))
-    if history:
-        wanted["GVMM_POOL_HISTORY"] = str(int(history))
+    wanted = {"GVMM_XPU_STREAMS": os.environ.get("GVMM_XPU_STREAMS", streams), **_config.limits(limit, history)}
     changed = {name: text for name, text in wanted.items() if os.environ.get(name) != text}
     if changed and "begun" in _kept:
         raise RuntimeError(f"too late for {', '.join(changed)}: the library reads its settings once, at the first call")
@@ -173,6 +169,10 @@ def _patch() -> None:
         "_xpu_resetAccumulatedMemoryStats": _pools.reset_accumulated,
         "_xpu_setMemoryFraction": _set_fraction,
         "_xpu_getMemoryFraction": _pools.fraction,
+        # torch.accelerator's.
+        "_accelerator_getDeviceStats": memory_stats,
+        "_accelerator_resetPeakStats": _pools.reset_peaks,
+        "_accelerator_resetAccumulatedStats": _pools.reset_accumulated,
     }
     for name, replacement in replacements.items():
         if hasattr(torch._C, name):

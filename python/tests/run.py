@@ -221,6 +221,19 @@ class Config(unittest.TestCase):
         found = _config.parse(wrong)
         self.assertEqual((",".join(found.ignored), found.fraction, found.large_chunk), (wrong, None, None))
 
+    def test_peers_are_those_that_the_library_would_take(self):
+        self.assertEqual([_config.mask(text) for text in ("none", "all", "0, 3", "63")], [0, 2**64 - 1, 9, 1 << 63])
+        self.assertEqual([_config.mask(text) for text in ("", "64", "-1", "1,,2", "some", "1;2", "²")], [None] * 7)
+        self.assertEqual([_config.readers(peers) for peers in ("all", [0, 2], [])], ["all", "0,2", "none"])
+        for wrong in ("every", [64], [-1]):
+            self.assertRaises(ValueError, _config.readers, wrong)
+
+    def test_limits_that_are_none_are_refused(self):
+        self.assertEqual(_config.limits(None, 0), {})
+        self.assertEqual(_config.limits(1 << 30, 7), {"GVMM_POOL_LIMIT": str(1 << 30), "GVMM_POOL_HISTORY": "7"})
+        for wrong in ((0, 0), (-5, 0), (None, -1)):
+            self.assertRaises(ValueError, _config.limits, *wrong)
+
     def test_the_first_variable_that_is_set_counts(self):
         kept = {name: os.environ.pop(name, None) for name in _config.VARIABLES}
         try:

@@ -54,8 +54,10 @@ class Turns(unittest.TestCase):
             self.assertEqual(begins.replace("begins", "ends"), ends)
         self.assertEqual([lines[6 * i][0] for i in range(6)], list("abcabc"))
         self.assertIn("a word to nobody", self.log.read_text())
-        compared = torch_turns.compare(times, ["a", "b"])
+        compared = torch_turns.compare(times, ["a", "b"], 2)
         self.assertEqual([compared[name]["ratio"] for name in "abc"], [1.0, 1.0, 2.0])
+        slow = torch_turns.compare({"a": [1, 2, 1, 2], "b": [5, 2, 1, 9]}, ["a"], 2)
+        self.assertEqual([slow[name]["fastest"] for name in "ab"], [1.0, 1.0])
 
     def test_what_dies_is_left_out_and_the_others_go_on(self):
         workers = self.party(1.0, 1.5, 1.0, dies=1)
@@ -63,7 +65,7 @@ class Turns(unittest.TestCase):
         self.assertEqual({name: len(each) for name, each in times.items()}, {"a": 6, "b": 6, "c": 1})
         self.assertIsNone(workers[2].ask(time.monotonic() + 60, word="block", index=0))
         self.assertIn("of its own will", self.log.read_text())
-        compared = torch_turns.compare(times, ["a"])
+        compared = torch_turns.compare(times, ["a"], 2)
         self.assertEqual((compared["b"]["ratio"], "c" in compared), (1.5, False))
 
     def test_the_time_that_is_left_is_kept_to(self):

@@ -127,6 +127,20 @@ impl DeviceObject {
         })
     }
 
+    /// The device of a framework that reads its memory from the host: without virtual memory where that would fault.
+    pub(super) fn for_hosts(driver: u32, ordinal: Ordinal) -> Result<Self> {
+        let mapped = Self::open(driver, ordinal)?;
+        let (kind, faults) = (mapped.device.driver().kind(), mapped.device.driver().faults_hosts(ordinal)?);
+        if !faults {
+            return Ok(mapped);
+        }
+        Self::shared((kind, Place::ForLibraries(0, ordinal.0.into())), || {
+            log::warn!("device {}: the host has no access to mapped memory: plain allocations", ordinal.0);
+            let fault = Arc::new(Fault::new(driver::open_plain(kind, ordinal, config::get())?));
+            Ok((Device::open(fault.clone(), ordinal)?, fault))
+        })
+    }
+
     /// A handle's object for the device at `place`, opened by `open` where no other handle has it open.
     fn shared(
         place: (DriverKind, Place),

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "registers a function for the child after fork")]
 
 use super::status::{GVMM_STATUS_RECORD_AGAIN, GVMM_STATUS_SUCCESS, gvmm_status};
-use super::{last_error, used};
+use super::{barrier, last_error, used};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::logging::{self, Thread};
 use crate::rebind::Outcome;
@@ -137,6 +137,7 @@ fn start(operation: Operation) -> Result<()> {
         START.call_once(|| {
             // SAFETY: the function given is sound in a child: it stores to an atomic.
             let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+            barrier::start();
             quiet_panics();
             logging::start();
         });

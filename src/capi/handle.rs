@@ -61,7 +61,7 @@ pub(super) const fn has_type<N: Noun>(key: u64) -> bool {
 
 /// All objects of one sort.
 pub(super) struct Table<N> {
-    segments: [OnceLock<Box<[Slot<N>]>>; SEGMENTS],
+    segments: [OnceLock<Box<[Slot<N>; SEGMENT]>>; SEGMENTS],
     free: Mutex<Free>,
     /// Rises whenever a handle dies.
     deaths: AtomicU64,
@@ -134,6 +134,7 @@ impl<N: Noun> Table<N> {
     }
 
     /// The place of a key, where it has the form of one of ours. The segment may not be there.
+    #[inline]
     fn slot(&self, key: u64) -> Option<&Slot<N>> {
         let prefix = (N::TYPE << (TYPE_SHIFT - COPY_SHIFT)) | copy();
         let index = (key >> INDEX_SHIFT) as usize & ((1 << 20) - 1);
@@ -158,6 +159,7 @@ impl<N: Noun> Table<N> {
     }
 
     /// The facts of the object that `key` is valid for; none, too, where it is poisoned. Takes no lock.
+    #[inline]
     fn facts(&self, key: u64) -> Option<[u64; 2]> {
         let slot = self.slot(key)?;
         if slot.key.load(Ordering::Acquire) != key {
@@ -171,7 +173,7 @@ impl<N: Noun> Table<N> {
 
     /// The key of a live object with these facts. Looks through all; takes no lock.
     pub(super) fn find(&self, facts: [u64; 2]) -> Option<u64> {
-        let slots = self.segments.iter().map_while(OnceLock::get).flatten();
+        let slots = self.segments.iter().map_while(OnceLock::get).flat_map(|slots| slots.iter());
         let keys = slots.map(|slot| slot.key.load(Ordering::Acquire)).filter(|key| *key != 0);
         keys.into_iter().find(|key| self.facts(*key) == Some(facts))
     }
@@ -217,14 +219,16 @@ impl<N: Noun> Table<N> {
     }
 }
 
-fn empty_segment<N>() -> Box<[Slot<N>]> {
+fn empty_segment<N>() -> Box<[Slot<N>; SEGMENT]> {
     let slot = || Slot {
         key: AtomicU64::new(0),
         facts: Default::default(),
         object: RwLock::new(None),
         stripes: OnceLock::new(),
     };
-    std::iter::repeat_with(slot).take(SEGMENT).collect()
+    let slots: Box<[Slot<N>]> = std::iter::repeat_with(slot).take(SEGMENT).collect();
+    // It has that many.
+    slots.try_into().unwrap_or_else(|_| unreachable!())
 }
 
 /// A handle on its way out: dropped, it comes back; gone, it is invalid for ever. No lock is held
@@ -294,41 +298,54 @@ pub(super) fn get<N: Noun>(handle: *mut N::Handle) -> Result<Ref<N>> {
     Ok(object)
 }
 
+/// A handle that a call uses.
+pub(super) struct Visited<'a, N> {
+    pub(super) object: &'a N,
+    place: &'a AtomicU64,
+    key: u64,
+}
+
+impl<N> Visited<'_, N> {
+    /// False once the handle was destroyed meanwhile.
+    #[inline]
+    pub(super) fn is_live(&self) -> bool {
+        self.place.load(Ordering::Acquire) == self.key
+    }
+}
+
 /// Runs `body` with the object of a handle that many threads use at once: on a thread's own stripe, so that nothing is
 /// written that another thread reads. A panic in `body` poisons the object.
 #[inline]
 pub(super) fn visit<N: Noun, A>(
     thread: &Thread,
     handle: *mut N::Handle,
-    body: impl FnOnce(&N) -> Result<A>,
+    body: impl FnOnce(&Visited<'_, N>) -> Result<A>,
 ) -> Result<A> {
     let key = key(handle);
     if let Some(slot) = N::table().slot(key)
         && let Some(stripes) = slot.stripes.get()
-        && let Some(visit) = stripes.visit(thread.number())
-        && let Some(entry) = visit.of(key)
+        && let Some(visit) = stripes.visit(thread.number(), key)
+        && let Some(entry) = visit.object()
         && slot.key.load(Ordering::Acquire) == key
         && !entry.poisoned.load(Ordering::Relaxed)
     {
-        let watch = Watch(&entry.poisoned);
-        let answer = body(&entry.object);
-        drop(watch);
-        drop(visit);
-        // It died meanwhile, and who ended it could not take it out of here.
-        if slot.key.load(Ordering::SeqCst) != key {
-            stripes.clear(key);
-        }
-        return answer;
+        let _watch = Watch(&entry.poisoned);
+        return body(&Visited { object: &entry.object, place: &slot.key, key });
     }
     visit_shared(handle, body)
 }
 
 /// The longer way, and the one that says why not.
 #[cold]
-fn visit_shared<N: Noun, A>(handle: *mut N::Handle, body: impl FnOnce(&N) -> Result<A>) -> Result<A> {
+fn visit_shared<N: Noun, A>(
+    handle: *mut N::Handle,
+    body: impl FnOnce(&Visited<'_, N>) -> Result<A>,
+) -> Result<A> {
     let object = look_up::<N>(handle)?;
+    let key = key(handle);
+    let place = &N::table().slot(key).ok_or_else(invalid)?.key;
     let _watch = Watch(&object.0.poisoned);
-    body(&object)
+    body(&Visited { object: &object, place, key })
 }
 
 /// Poisons an object where a panic passes.
@@ -355,6 +372,7 @@ pub(super) fn look_up<N: Noun>(handle: *mut N::Handle) -> Result<Ref<N>> {
 }
 
 /// The [`Noun::facts`] of a handle's object, where it is alive and whole. Takes no lock.
+#[inline]
 pub(super) fn facts<N: Noun>(handle: *mut N::Handle) -> Option<[u64; 2]> {
     N::table().facts(key(handle))
 }

@@ -16,6 +16,7 @@ pub mod allocation;
 pub mod api;
 mod array;
 pub mod attach;
+mod barrier;
 pub mod binding;
 pub mod block;
 pub mod copy;

@@ -4,7 +4,7 @@
 use super::access::{access_list, check_access, gvmm_access};
 use super::drivers::{Child, DeviceObject};
 use super::entry::{entry, entry_short};
-use super::handle::{self, Noun, Ref, Table};
+use super::handle::{self, Noun, Ref, Table, Visited};
 use super::last_error;
 use super::peer::Peers;
 use super::status::gvmm_status;
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn gvmm_pool_destroy(pool: *mut gvmm_pool) -> gvmm_status 
 /// block starts.
 /// Statuses: INVALID_SIZE (0, or 2 TiB and more), INVALID_STREAM, OUT_OF_DEVICE_MEMORY (the message says how much was
 /// asked, free and lent, and who holds what), OUT_OF_ADDRESS_SPACE (more than a segment has in a row, or too many
-/// streams), OUT_OF_FILE_DESCRIPTORS, MAP_LIMIT, and those of the driver. Nothing has changed then, and it may be tried
+/// streams; the message says as much), OUT_OF_FILE_DESCRIPTORS, MAP_LIMIT, and those of the driver. Nothing has changed then, and it may be tried
 /// again.
 /// Threads: thread-safe.
 #[unsafe(no_mangle)]
@@ -139,13 +139,13 @@ pub unsafe extern "C" fn gvmm_pool_alloc(
     let c = unsafe { Caller::vouches() };
     entry_short(Operation::Allocate, |thread| {
         let out = c.out(out_address)?;
-        let handle = pool;
-        handle::visit(thread, handle, |PoolObject { pool, .. }| {
+        handle::visit(thread, pool, |visited: &Visited<'_, PoolObject>| {
+            let pool = &visited.object.pool;
             let stream = stream::resolve(pool.device(), stream)?;
             let address =
                 pool.alloc(ByteSize(size_bytes), stream).inspect_err(|error| explain(pool, error))?;
             // Destroyed meanwhile, while nothing was in use: the block would go with the pool.
-            if !PoolObject::table().is_live(handle::key(handle)) {
+            if !visited.is_live() {
                 let _ = pool.free(address);
                 return Err(handle::invalid());
             }
@@ -165,7 +165,9 @@ pub unsafe extern "C" fn gvmm_pool_alloc(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gvmm_pool_free(pool: *mut gvmm_pool, address: u64) -> gvmm_status {
     entry_short(Operation::Free, |thread| {
-        handle::visit(thread, pool, |object: &PoolObject| object.pool.free(DevicePtr(address)))
+        handle::visit(thread, pool, |visited: &Visited<'_, PoolObject>| {
+            visited.object.pool.free(DevicePtr(address))
+        })
     })
 }
 
@@ -183,7 +185,8 @@ pub unsafe extern "C" fn gvmm_pool_free_on(
     stream: *mut c_void,
 ) -> gvmm_status {
     entry_short(Operation::Free, |thread| {
-        handle::visit(thread, pool, |PoolObject { pool, .. }| {
+        handle::visit(thread, pool, |visited: &Visited<'_, PoolObject>| {
+            let pool = &visited.object.pool;
             pool.free_on(DevicePtr(address), stream::resolve(pool.device(), stream)?)
         })
     })
@@ -203,7 +206,8 @@ pub unsafe extern "C" fn gvmm_pool_record_stream(
     stream: *mut c_void,
 ) -> gvmm_status {
     entry_short(Operation::Stream, |thread| {
-        handle::visit(thread, pool, |PoolObject { pool, .. }| {
+        handle::visit(thread, pool, |visited: &Visited<'_, PoolObject>| {
+            let pool = &visited.object.pool;
             pool.record_stream(DevicePtr(address), stream::resolve(pool.device(), stream)?)
         })
     })
@@ -326,10 +330,8 @@ fn settings(desc: &gvmm_pool_desc) -> Settings {
 /// Leaves with the failure how much was asked, free and lent, and who holds what.
 #[cold]
 pub(super) fn explain(pool: &Pool, error: &Error) {
-    let about = |shortage: &crate::pool::Shortage| shortage.asked == error.size;
-    if error.kind == Kind::OutOfDeviceMemory
-        && let Some(shortage) = pool.shortage().filter(about)
-    {
+    // Another thread's may have come later.
+    if let Some(shortage) = pool.shortage().filter(|shortage| shortage.error == *error) {
         last_error::add(&shortage);
     }
 }

@@ -116,7 +116,7 @@ pub unsafe extern "C" fn gvmm_binding_begin(
         let binding = handle::get::<BindingObject>(binding)?;
         let stream = stream::resolve(&binding.device, stream)?;
         let deaths = BlockObject::deaths();
-        let buffers = StepBuffers { buffers, epoch: binding.epoch(deaths, &buffers) };
+        let buffers = StepBuffers { buffers, epoch: binding.epoch(deaths, &buffers), deaths };
         let (outcome, report) = binding.binding.begin(stream, &buffers, generation)?;
         if outcome == Outcome::Started {
             binding.seen.store(deaths, Ordering::Relaxed);
@@ -188,6 +188,7 @@ unsafe impl Element for gvmm_buffer {}
 struct StepBuffers {
     buffers: Elements<gvmm_buffer>,
     epoch: u64,
+    deaths: u64,
 }
 
 impl Buffers for StepBuffers {
@@ -224,6 +225,10 @@ impl Buffers for StepBuffers {
 
     fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    fn deaths(&self) -> u64 {
+        self.deaths
     }
 }
 

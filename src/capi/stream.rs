@@ -312,14 +312,20 @@ impl HostCall {
 }
 
 /// The driver's stream behind a `void *stream`: a key of ours, or the vendor's own.
+#[inline]
 pub(super) fn resolve(device: &Arc<Device>, stream: *mut c_void) -> Result<Stream> {
+    let named = handle::to_pointer::<StreamObject>(handle::key(stream));
+    match handle::facts::<StreamObject>(named) {
+        Some([stream, of]) if of == address(device) => Ok(Stream(stream)),
+        _ => resolve_other(device, stream),
+    }
+}
+
+/// The vendor's own, and all that is wrong.
+fn resolve_other(device: &Arc<Device>, stream: *mut c_void) -> Result<Stream> {
     let key = handle::key(stream);
     if handle::has_type::<StreamObject>(key) {
-        let named = handle::to_pointer::<StreamObject>(key);
-        if let Some([stream, _]) = handle::facts::<StreamObject>(named).filter(|f| f[1] == address(device)) {
-            return Ok(Stream(stream));
-        }
-        let ours = handle::look_up::<StreamObject>(named).ok();
+        let ours = handle::look_up::<StreamObject>(handle::to_pointer::<StreamObject>(key)).ok();
         return match ours.filter(|object| Arc::ptr_eq(&object.device, device)) {
             Some(object) => Ok(object.stream),
             None => Err(invalid("a gvmm_stream that is stale, foreign or of another device")),

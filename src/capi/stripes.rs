@@ -1,163 +1,221 @@
-//! An object once for each group of threads, so that threads that use it at the same time share no cache line. One
-//! thread at a time uses a stripe; one that finds its stripe taken goes the longer way.
-#![allow(unsafe_code, reason = "a flag guards what lies beside it, so that leaving costs a plain store")]
+//! An object once for each thread that comes, so that threads that use it at the same time share no cache line, and none
+//! of them needs an atomic exchange. Of the threads that live, [`OWN_NUMBERS`] have a stripe to themselves; the others
+//! share some, one thread at a time; one that finds its stripe taken goes the longer way.
+#![allow(
+    unsafe_code,
+    reason = "a flag guards what lies beside it, so that coming and leaving cost plain stores"
+)]
 
+use super::barrier::{heavy, light};
+use crate::logging::OWN_NUMBERS;
 use std::cell::UnsafeCell;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// Threads are numbered as they come; those with equal numbers up to this share a stripe.
-const COUNT: usize = 32;
-/// How often one who takes an object out looks again at a stripe that is in use.
-const LOOKS: u32 = 64;
+/// Stripes of threads that have one to themselves, by their numbers from 1, and behind those the shared ones.
+const OWN: usize = OWN_NUMBERS as usize;
+const SHARED: usize = 32;
 
 /// A key and the object that it stands for, in cache lines of their own (two: they are fetched in pairs).
 #[repr(align(128))]
 struct Stripe<T> {
     busy: AtomicBool,
-    object: UnsafeCell<Option<(u64, Arc<T>)>>,
+    /// The key of the object, 0 once it has ended.
+    key: AtomicU64,
+    object: UnsafeCell<Option<Arc<T>>>,
 }
 
-// SAFETY: `object` is used by whoever has set `busy` only, which the others then see; an `Arc` may be used and dropped
-// by any thread where `T` is both.
+// SAFETY: `object` is read by a thread that has set `busy`, passed a barrier and then found `key` to be its own, and
+// changed by one that holds `Stripes::changing` where `key` is 0, after a heavy barrier behind that, with `busy` unset
+// since. By the barriers' rule one of the two sees the other, and stays away. An `Arc` may be used and dropped by any
+// thread where `T` is both.
 unsafe impl<T: Send + Sync> Sync for Stripe<T> {}
 
 /// All stripes of one place for objects.
-pub(super) struct Stripes<T>(Box<[Stripe<T>; COUNT]>);
-
-/// A stripe that is in use until this is dropped.
-struct Taken<'a, T>(&'a Stripe<T>);
-
-/// An object in use: it stays until this is dropped.
-pub(super) struct Visit<'a, T>(Taken<'a, T>);
-
-impl<T> Stripe<T> {
-    #[inline]
-    fn take(&self) -> Option<Taken<'_, T>> {
-        if self.busy.swap(true, Ordering::Acquire) { None } else { Some(Taken(self)) }
-    }
+pub(super) struct Stripes<T> {
+    all: Box<[Stripe<T>]>,
+    /// Held by whoever puts objects in or takes them out.
+    changing: Mutex<()>,
 }
 
-impl<T> Drop for Taken<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.0.busy.store(false, Ordering::Release);
-    }
-}
-
-impl<T> Taken<'_, T> {
-    fn replace(&mut self, with: Option<(u64, Arc<T>)>) -> Option<(u64, Arc<T>)> {
-        // SAFETY: `take` found `busy` unset and set it, so nobody else uses the object, and `self` is borrowed alone.
-        unsafe { self.0.object.get().replace(with) }
-    }
-
-    #[inline]
-    fn get(&self) -> Option<&(u64, Arc<T>)> {
-        // SAFETY: as above; while the answer lives, `self` is borrowed and `replace` cannot be called.
-        let object = unsafe { &*self.0.object.get() };
-        object.as_ref()
-    }
+/// A thread's stay: what it finds stays until this is dropped.
+pub(super) struct Visit<'a, T> {
+    stripes: &'a Stripes<T>,
+    stripe: &'a Stripe<T>,
+    key: u64,
 }
 
 impl<T> Visit<'_, T> {
-    /// The object, where it is that of `key`.
+    /// The object, where it is that of the key.
     #[inline]
-    pub(super) fn of(&self, key: u64) -> Option<&T> {
-        self.0.get().filter(|(known, _)| *known == key).map(|(_, object)| &**object)
+    pub(super) fn object(&self) -> Option<&T> {
+        if self.stripe.key.load(Ordering::Acquire) != self.key {
+            return None;
+        }
+        // SAFETY: `visit` set `busy` and passed the barrier, and the key was found after that: see `Sync`. It stays so
+        // while `self` lives, which the answer borrows.
+        let object = unsafe { &*self.stripe.object.get() };
+        object.as_deref()
+    }
+}
+
+impl<T> Drop for Visit<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.stripe.busy.store(false, Ordering::Release);
+        light();
+        // It ended meanwhile, and who ended it could not take it out of here.
+        if self.stripe.key.load(Ordering::Relaxed) != self.key {
+            self.stripes.collect(std::slice::from_ref(self.stripe));
+        }
     }
 }
 
 impl<T> Stripes<T> {
     pub(super) fn new() -> Self {
-        let empty = |_| Stripe { busy: AtomicBool::new(false), object: UnsafeCell::new(None) };
-        Self(Box::new(std::array::from_fn(empty)))
+        let empty = |_| Stripe {
+            busy: AtomicBool::new(false),
+            key: AtomicU64::new(0),
+            object: UnsafeCell::new(None),
+        };
+        Self { all: (0..OWN + SHARED).map(empty).collect(), changing: Mutex::new(()) }
     }
 
-    /// Lets a thread in, unless its stripe is in use. Never waits.
+    /// Lets a thread in, which has `number`, to look for the object of `key` (not 0), unless its stripe is in use. Never
+    /// waits.
     #[inline]
-    pub(super) fn visit(&self, thread: u32) -> Option<Visit<'_, T>> {
-        self.0[thread as usize % COUNT].take().map(Visit)
+    pub(super) fn visit(&self, number: u32, key: u64) -> Option<Visit<'_, T>> {
+        let number = number as usize;
+        let stripe = if (1..=OWN).contains(&number) {
+            // Nobody else sets it here: only a call of this thread that is still under way.
+            let stripe = &self.all[number - 1];
+            if stripe.busy.load(Ordering::Relaxed) {
+                return None;
+            }
+            stripe.busy.store(true, Ordering::Relaxed);
+            stripe
+        } else {
+            let stripe = &self.all[OWN + number % SHARED];
+            if stripe.busy.swap(true, Ordering::Acquire) {
+                return None;
+            }
+            stripe
+        };
+        light();
+        Some(Visit { stripes: self, stripe, key })
     }
 
-    /// Puts an object in. A stripe that a call still uses keeps what it has: its threads go the longer way.
+    /// Puts an object in, where the last one has ended. A stripe that a call still uses stays as it is: its threads go
+    /// the longer way.
     pub(super) fn fill(&self, key: u64, object: &Arc<T>) {
-        for stripe in &*self.0 {
-            let old = stripe.take().and_then(|mut taken| taken.replace(Some((key, Arc::clone(object)))));
-            // With the stripe free again: what it drops may take its time.
-            drop(old);
-        }
+        let put = |stripe: &Stripe<T>| {
+            let old = stripe.replace(Some(Arc::clone(object)));
+            stripe.key.store(key, Ordering::Release);
+            old
+        };
+        self.change(&self.all, put);
     }
 
-    /// Takes an object out, once nobody finds it any more. Stripes that calls still use are left to these, which do
-    /// the same as they leave and find it dead. One that left a moment ago may not have found it dead, while that it
-    /// left is not seen here yet: so this looks a few times.
+    /// Ends an object that nobody may look for any more. Stripes that calls still use are left to these, which take it
+    /// out as they leave.
     #[cold]
     pub(super) fn clear(&self, key: u64) {
-        for stripe in &*self.0 {
-            let take = |_| {
-                stripe.take().or_else(|| {
-                    std::thread::yield_now();
-                    None
-                })
-            };
-            let taken = (0..LOOKS).find_map(take);
-            let old = taken.and_then(|mut taken| {
-                let is_its = taken.get().is_some_and(|(known, _)| *known == key);
-                if is_its { taken.replace(None) } else { None }
-            });
-            drop(old);
+        for stripe in &*self.all {
+            let _ = stripe.key.compare_exchange(key, 0, Ordering::SeqCst, Ordering::Relaxed);
         }
+        self.collect(&self.all);
+    }
+
+    /// Takes out what has ended and is not in use.
+    #[cold]
+    fn collect(&self, stripes: &[Stripe<T>]) {
+        self.change(stripes, |stripe| stripe.replace(None));
+    }
+
+    /// Changes stripes whose objects have ended and that are not in use.
+    fn change(&self, stripes: &[Stripe<T>], change: impl Fn(&Stripe<T>) -> Option<Arc<T>>) {
+        let changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        // Without it, who uses what is not known; what ended stays until the next one comes.
+        let known = heavy();
+        let free = |stripe: &&Stripe<T>| {
+            known && stripe.key.load(Ordering::Relaxed) == 0 && !stripe.busy.load(Ordering::Acquire)
+        };
+        let old: Vec<_> = stripes.iter().filter(free).map(change).collect();
+        drop(changing);
+        // With the stripes free again: what this drops may take its time.
+        drop(old);
+    }
+}
+
+impl<T> Stripe<T> {
+    /// Only by [`Stripes::change`].
+    fn replace(&self, with: Option<Arc<T>>) -> Option<Arc<T>> {
+        // SAFETY: the caller holds `changing`, found `key` 0 and `busy` unset after a heavy barrier: see `Sync`.
+        unsafe { self.object.get().replace(with) }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::barrier;
     use super::*;
+
+    const COUNT: usize = OWN + SHARED;
 
     #[test]
     fn an_object_goes_with_the_last_visit() {
+        barrier::start();
         let (stripes, object) = (Stripes::new(), Arc::new(5));
         stripes.fill(7, &object);
         assert_eq!(Arc::strong_count(&object), COUNT + 1);
-        let visit = stripes.visit(3).expect("free");
-        assert_eq!((visit.of(7), visit.of(8)), (Some(&5), None));
-        assert!(stripes.visit(3 + COUNT as u32).is_none(), "in use");
-        assert!(stripes.visit(4).is_some());
+        for number in [3, OWN_NUMBERS + 3] {
+            let visit = stripes.visit(number, 7).expect("free");
+            assert_eq!(visit.object(), Some(&5));
+            assert!(stripes.visit(number, 7).is_none(), "in use");
+        }
+        assert!(stripes.visit(4, 8).expect("free").object().is_none(), "another key");
+        let visits = [3, OWN_NUMBERS + 3].map(|number| stripes.visit(number, 7).expect("free"));
+        assert!(stripes.visit(OWN_NUMBERS + 3 + SHARED as u32, 7).is_none(), "shared, and in use");
         stripes.clear(8);
         assert_eq!(Arc::strong_count(&object), COUNT + 1, "of another key");
         stripes.clear(7);
-        assert_eq!(Arc::strong_count(&object), 2, "the visit's");
+        assert_eq!(Arc::strong_count(&object), 3, "the visits'");
         let next = Arc::new(6);
         stripes.fill(9, &next);
-        assert_eq!(visit.of(9), None, "still the old one");
-        drop(visit);
-        stripes.clear(7);
+        drop(visits);
         assert_eq!(Arc::strong_count(&object), 1);
-        assert!(stripes.visit(3).expect("free").of(9).is_none(), "it was in use");
-        assert_eq!(stripes.visit(5).expect("free").of(9), Some(&6));
+        assert_eq!(Arc::strong_count(&next), COUNT - 1);
+        assert!(stripes.visit(3, 9).expect("free").object().is_none(), "it was in use");
+        assert_eq!(stripes.visit(5, 9).expect("free").object(), Some(&6));
+        stripes.clear(9);
+        assert_eq!(Arc::strong_count(&next), 1);
     }
 
     #[test]
-    fn threads_that_come_and_go_leave_nothing_behind() {
-        let (stripes, dead) = (Stripes::new(), AtomicBool::new(false));
-        let object = Arc::new(1);
-        stripes.fill(7, &object);
-        std::thread::scope(|scope| {
-            for thread in 0..4 {
-                let (stripes, dead) = (&stripes, &dead);
-                scope.spawn(move || {
-                    while !dead.load(Ordering::SeqCst) {
-                        drop(stripes.visit(thread));
-                        if dead.load(Ordering::SeqCst) {
-                            stripes.clear(7);
+    fn threads_that_come_and_go_leave_nothing_behind_and_never_find_what_is_gone() {
+        barrier::start();
+        for round in 1..200_u64 {
+            let (stripes, dead) = (Stripes::new(), AtomicBool::new(false));
+            let object = Arc::new(AtomicU64::new(round));
+            stripes.fill(round, &object);
+            std::thread::scope(|scope| {
+                for thread in [1, 2, OWN_NUMBERS + 1, OWN_NUMBERS + 1] {
+                    let (stripes, dead) = (&stripes, &dead);
+                    scope.spawn(move || {
+                        while !dead.load(Ordering::Relaxed) {
+                            if let Some(visit) = stripes.visit(thread, round)
+                                && let Some(object) = visit.object()
+                            {
+                                assert_eq!(object.load(Ordering::Relaxed), round);
+                            }
                         }
-                    }
-                });
-            }
-            std::thread::yield_now();
-            dead.store(true, Ordering::SeqCst);
-            stripes.clear(7);
-        });
-        assert_eq!(Arc::strong_count(&object), 1);
+                    });
+                }
+                std::thread::yield_now();
+                stripes.clear(round);
+                dead.store(true, Ordering::Relaxed);
+            });
+            assert_eq!(Arc::strong_count(&object), 1, "round {round}");
+        }
     }
 }

@@ -88,6 +88,10 @@ macro_rules! driver_calls {
             self.timelines.read(&self.core, timeline)
         }
 
+        fn timeline_cell(&self, timeline: TimelineId) -> Option<crate::driver::TimelineCell> {
+            self.timelines.cell(timeline)
+        }
+
         fn timeline_wait(&self, timeline: TimelineId, value: u64) -> Result<()> {
             self.timelines.wait(&self.core, timeline, value)
         }

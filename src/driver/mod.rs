@@ -15,6 +15,7 @@
 //! release, then free; nobody waits for running work but us.
 
 mod books;
+mod cells;
 mod codes;
 pub mod cuda;
 mod delegate;
@@ -41,11 +42,13 @@ use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
 use std::fmt::Debug;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+pub use cells::TimelineCell;
 pub(crate) use open::note_absence;
 pub use open::{
-    DeviceSummary, ORDER, QuirkInForce, Summary, attach, attach_for_libraries, of_framework, open, survey,
+    DeviceSummary, ORDER, QuirkInForce, Summary, attach, attach_for_libraries, of_framework, open,
+    open_plain, survey,
 };
-pub use route::{RecordId, RouteId, RouteSlice, Way};
+pub use route::{Point, RecordId, RouteId, RouteSlice, Way};
 pub use streams::{HostFunction, Streams};
 
 /// Whose driver it is. A number, since a newer library may know more.
@@ -311,6 +314,13 @@ pub trait Driver: Send + Sync + Debug {
         Err(NO_ROUTES)
     }
 
+    /// [`route_point`](Self::route_point) for several records of one graph, one after the other; a failure comes with which
+    /// of them it is.
+    fn route_point_all(&self, graph: Graph, points: &[Point<'_>]) -> std::result::Result<(), (usize, Error)> {
+        let point = |(record, slices): &Point<'_>| self.route_point(*record, graph, slices);
+        points.iter().enumerate().try_for_each(|(i, each)| point(each).map_err(|e| (i, e)))
+    }
+
     /// A timeline at value 0.
     fn timeline_create(&self, device: Ordinal) -> Result<TimelineId>;
 
@@ -328,6 +338,12 @@ pub trait Driver: Send + Sync + Debug {
 
     /// The value now; never blocks.
     fn timeline_read(&self, timeline: TimelineId) -> Result<u64>;
+
+    /// Where the host reads the value without a call for as long as the timeline and the driver live; none where only
+    /// [`Self::timeline_read`] tells.
+    fn timeline_cell(&self, _timeline: TimelineId) -> Option<TimelineCell> {
+        None
+    }
 
     /// Blocks the calling thread until the value is at least `value`. A device that is lost, or a stream that
     /// failed, ends the wait with that error.
@@ -368,6 +384,11 @@ pub trait Driver: Send + Sync + Debug {
     /// True where `device` can be given access to memory of `owner`.
     fn reaches(&self, device: Ordinal, owner: Ordinal) -> Result<bool> {
         Ok(device == owner)
+    }
+
+    /// True where a framework that reads device memory from the host would fault on what is mapped.
+    fn faults_hosts(&self, _device: Ordinal) -> Result<bool> {
+        Ok(false)
     }
 
     /// The number of the device that a framework means by a context of its own and a device, in the driver's own

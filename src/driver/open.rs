@@ -6,7 +6,7 @@ use super::host::HostDriver;
 use super::level_zero::LevelZeroDriver;
 use super::library;
 use super::quirks::{self, QUIRKS, Quirk, Subject};
-use super::{DeviceInfo, Driver, DriverKind, MemoryInfo, Ordinal};
+use super::{DeviceInfo, Driver, DriverKind, MemoryInfo, Ordinal, unsupported};
 use crate::config::Config;
 use crate::error::{Error, Kind, Operation, Result};
 use std::path::PathBuf;
@@ -115,6 +115,19 @@ pub fn attach_for_libraries(
     let path = config.libraries.level_zero.as_deref();
     let driver = LevelZeroDriver::attach(path, context, device)?.for_libraries();
     Ok((Arc::new(driver), Ordinal(0)))
+}
+
+/// Opens a driver once more for a framework that would fault on a device's mapped memory
+/// ([`faults_hosts`](Driver::faults_hosts)): without virtual memory there.
+///
+/// # Errors
+///
+/// As [`open`]; `Unsupported` for a driver on which that does not happen.
+pub fn open_plain(kind: DriverKind, device: Ordinal, config: &Config) -> Result<Arc<dyn Driver>> {
+    if kind != DriverKind::HIP {
+        return Err(unsupported(Operation::Open, "only HIP's memory is hidden from the host"));
+    }
+    Ok(Arc::new(hip(config)?.plain_only(device)))
 }
 
 /// The driver of a framework that lives in this process, CUDA's or HIP's: HIP's where its library is loaded.

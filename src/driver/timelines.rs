@@ -1,8 +1,8 @@
 //! Timelines over the few calls that a vendor's runtime has for them: a 64-bit value in pinned host memory that
 //! streams write, so that the host reads it without a driver call; where streams cannot write values, or must not,
 //! events in the order they were recorded.
-#![allow(unsafe_code, reason = "reads the pinned memory that streams write")]
 
+use super::cells::{TOP, TimelineCell, cell, lowered, raised};
 use super::lines::{Runtime, enter_home, refuse_captured, refuse_inside};
 use crate::driver::{NO_COUNTERS, Ordinal, Stream, TimelineId};
 use crate::error::{Error, Kind, Operation, Result};
@@ -14,9 +14,6 @@ use std::time::{Duration, Instant};
 /// Bytes of a page of values, and of a value: a cache line each, so that streams do not disturb each other.
 const PAGE: u64 = 64 << 10;
 const LINE: u64 = 64;
-
-/// The highest number in a cell: streams compare cyclically, so it must not look negative.
-const TOP: u64 = i64::MAX as u64;
 
 /// How long a waiting thread spins, and how long its naps are at first and at most.
 const SPIN: Duration = Duration::from_micros(50);
@@ -115,24 +112,6 @@ fn unknown() -> Error {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The value at an address of a pool's page.
-fn cell(host: u64) -> &'static AtomicU64 {
-    // SAFETY: the address came from a pool, whose pages are aligned, and stay until the driver is dropped, after
-    // which no timeline exists to read; streams and host write it whole.
-    unsafe { AtomicU64::from_ptr(host as *mut u64) }
-}
-
-/// What a cell holds when the value is `value`.
-const fn raised(base: u64, value: u64) -> u64 {
-    let sum = base.saturating_add(value);
-    if sum < TOP { sum } else { TOP }
-}
-
-/// The value when a cell holds `seen`.
-const fn lowered(base: u64, seen: u64) -> u64 {
-    if seen < TOP { seen.saturating_sub(base) } else { u64::MAX }
 }
 
 impl<P: Clone + PartialEq> Timeline<P> {
@@ -321,6 +300,14 @@ impl<P: Clone + PartialEq> Timelines<P> {
         self.find(id)?.read(clock)
     }
 
+    /// Where the value of a timeline stands, where streams write it.
+    pub(in crate::driver) fn cell(&self, id: TimelineId) -> Option<TimelineCell> {
+        match self.find(id).ok()?.store {
+            Store::Value { host, base, .. } => Some(TimelineCell { host, base }),
+            Store::Events(_) => None,
+        }
+    }
+
     pub(in crate::driver) fn wait(
         &self,
         clock: &impl Clock<Place = P>,
@@ -378,24 +365,4 @@ fn wait_event(clock: &impl Clock, events: &mut Events, stream: Stream, value: u6
         return Err(Error::new(Kind::Unsupported, Operation::Timeline, hint));
     };
     clock.event_wait(stream.0, *event)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cell_used_again_only_rises() {
-        let base = raised(0, 41);
-        assert_eq!((raised(base, 1), lowered(base, 42), lowered(base, base)), (42, 1, 0));
-        // A stream that still waits for an old value is let go by whatever the cell holds now.
-        assert!(raised(base, 0) >= raised(0, 41));
-    }
-
-    #[test]
-    fn the_highest_value_reaches_every_wait() {
-        assert_eq!(raised(7, u64::MAX), TOP);
-        assert_eq!(lowered(7, TOP), u64::MAX);
-        assert!((TOP.wrapping_sub(raised(7, 5))) as i64 >= 0);
-    }
 }

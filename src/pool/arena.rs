@@ -10,11 +10,11 @@ use super::totals::{Flushed, Totals};
 use super::uses::Uses;
 use crate::driver::Stream;
 use crate::units::DevicePtr;
-use crate::vm::Mark;
+use crate::vm::{Mark, Quick, QuickGuard};
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The number of the pool of an arena that waits for a new owner.
 pub(super) const NO_POOL: u32 = u32::MAX;
@@ -32,7 +32,7 @@ pub(super) struct Arena {
     starts: [u64; 2],
     sizes: [u64; 2],
     pub(super) segments: [ExpandableSegment; 2],
-    state: Mutex<State>,
+    state: Quick<State>,
 }
 
 /// What changes.
@@ -103,14 +103,14 @@ impl Arena {
             starts: [0, 1].map(|i: usize| segments[i].range().start().get()),
             sizes: [0, 1].map(|i: usize| segments[i].range().size().get()),
             segments,
-            state: Mutex::new(state),
+            state: Quick::new(state),
         }
     }
 
     /// Its one lock. Never held across a driver call.
     #[inline]
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock(&self) -> QuickGuard<'_, State> {
+        self.state.lock()
     }
 
     /// Whether it looks like the arena of this pool and stream.
@@ -317,5 +317,40 @@ impl State {
 impl Pending {
     fn has_passed(&self) -> bool {
         self.marks.iter().all(|mark| mark.passed().unwrap_or(false))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Pool, Settings};
+    use crate::config::HostConfig;
+    use crate::driver::host::HostDriver;
+    use crate::driver::testing::{Counts, Trace};
+    use crate::driver::{Driver, Ordinal};
+    use crate::units::ByteSize;
+    use crate::vm::{Device, TAKEN};
+    use std::sync::Arc;
+
+    #[test]
+    fn a_pair_takes_one_lock_twice_and_calls_no_driver() {
+        let host = Arc::new(HostDriver::new(HostConfig::default(), None).expect("a host driver"));
+        let trace = Arc::new(Trace::new(Arc::<HostDriver>::clone(&host)));
+        let device = Device::open(Arc::<Trace>::clone(&trace), Ordinal(0)).expect("a device");
+        let pool = Pool::new(&device, &Settings::default()).expect("a pool");
+        let streams = [0, 1].map(|_| host.streams().create(Ordinal(0)).expect("a stream"));
+        // Something on either side, and another stream that has some.
+        let around = streams.map(|stream| [4096, 3 << 20].map(|bytes| pool.alloc(ByteSize(bytes), stream)));
+        assert!(around.iter().flatten().all(Result::is_ok));
+        let pair = |bytes| {
+            let address = pool.alloc(ByteSize(bytes), streams[0]).expect("memory");
+            pool.free(address).expect("in use");
+        };
+        for bytes in [512, 4096, 3 << 20] {
+            pair(bytes);
+            let (locks, calls) = (TAKEN.get(), trace.counts());
+            (0..100).for_each(|_| pair(bytes));
+            assert_eq!(TAKEN.get() - locks, 200, "{bytes}");
+            assert_eq!(trace.counts().since(&calls), Counts::default(), "{bytes}");
+        }
     }
 }

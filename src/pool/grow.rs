@@ -67,8 +67,8 @@ impl Pool {
             loop {
                 step = step.next();
                 let freed = match step {
-                    Step::Plain | Step::Fail => return Err(self.fail(size, stream)),
-                    _ if step < Step::Callbacks && self.captures() > 0 => false,
+                    Step::Plain | Step::Fail => return Err(self.fail(size)),
+                    _ if step < Step::Callbacks && self.captures()? > 0 => false,
                     Step::Fold => self.fold_all(),
                     Step::Trim => self.trim_others(class.heap, short),
                     Step::Callbacks => self.call_back(size),
@@ -88,7 +88,9 @@ impl Pool {
             let Some(held) = state.heaps[heap].hold(class.units) else {
                 let mark = state.cooling.iter().find(|c| c.heap == heap).and_then(|c| c.mark.clone());
                 drop(state);
-                if let Some(mark) = mark.filter(|_| self.captures() == 0) {
+                if let Some(mark) = mark
+                    && self.captures()? == 0
+                {
                     // Places whose old view is still used are all that is left: rare, as addresses are plenty.
                     mark.wait()?;
                     return Err(Lack::Again);
@@ -185,9 +187,9 @@ impl Pool {
     /// Gives back chunks in which nothing is in use, and says how many bytes. Waits for the streams that used them.
     ///
     /// # Errors
-    /// `StreamCapturing` while a stream is captured.
+    /// `StreamCapturing` while a stream is captured, and the driver's, where it cannot say.
     pub fn trim(&self) -> Result<ByteSize> {
-        if self.captures() > 0 {
+        if self.captures()? > 0 {
             let hint = "nothing is given back while a stream is captured";
             return Err(Error::new(Kind::StreamCapturing, Operation::Release, hint));
         }
@@ -215,31 +217,49 @@ impl Pool {
         }
         callbacks.iter().for_each(|callback| callback(size));
         IN_CALLBACK.set(false);
-        if self.captures() == 0 {
+        if self.captures() == Ok(0) {
             self.fold_all();
         }
         true
     }
 
-    /// Takes down who holds what.
-    pub(super) fn fail(&self, size: ByteSize, stream: Stream) -> Error {
+    /// There is no memory.
+    pub(super) fn fail(&self, size: ByteSize) -> Error {
         self.out_of_memory.fetch_add(1, Ordering::Relaxed);
+        let hint = "the pool's memory is used up, lending included: free blocks, or raise the limit";
+        Error::new(Kind::OutOfDeviceMemory, Operation::Allocate, hint).of(size)
+    }
+
+    /// Takes down who holds what, where an allocation failed for lack of memory or addresses.
+    #[cold]
+    pub(super) fn note_shortage(&self, error: &Error, size: ByteSize, stream: Stream) {
+        if !matches!(error.kind, Kind::OutOfDeviceMemory | Kind::OutOfAddressSpace) {
+            return;
+        }
+        // Where nothing lives of this stream, there is nobody to keep it.
+        if let Some(arena) = self.table.all().find(|arena| arena.lock().stream == stream) {
+            let kind = EventKind::OutOfMemory;
+            arena.lock().history.add(&self.events, kind, DevicePtr::NULL, size.get());
+        }
         let mut holders: Vec<Holder> = self.table.all().map(|arena| self.holder(arena)).collect();
         holders.extend(self.plain.iter().flat_map(|plain| plain.holders(self)));
         holders.sort_by_key(|holder| std::cmp::Reverse(holder.allocated));
+        let [small, large] = self.chosen.segment;
         let shortage = Shortage {
+            error: *error,
             asked: size,
             stream,
             reserved: ByteSize(self.reserved.figure().current),
             limit: ByteSize(self.limit.load(Ordering::Relaxed)),
             free: ByteSize(holders.iter().map(|holder| holder.free.get()).sum()),
             lent_chunks: self.lent.load(Ordering::Relaxed),
-            captures: self.captures(),
+            addresses: ByteSize(self.addresses.figure().current),
+            address_limit: ByteSize(self.chosen.address_limit),
+            addresses_of_stream: ByteSize(small.get() + large.get()),
+            captures: self.captures().unwrap_or_default(),
             holders,
         };
         *self.shortage.lock().unwrap_or_else(PoisonError::into_inner) = Some(shortage);
-        let hint = "the pool's memory is used up, lending included: free blocks, or raise the limit";
-        Error::new(Kind::OutOfDeviceMemory, Operation::Allocate, hint).of(size)
     }
 
     fn holder(&self, arena: &Arena) -> Holder {

@@ -72,8 +72,10 @@ impl Heap {
         if self.resting != NIL {
             if self.nodes[self.resting].size == units {
                 self.free -= u64::from(units);
-                let i = std::mem::replace(&mut self.resting, NIL);
-                return Some(self.hand_out(i, slack));
+                let node = &mut self.nodes[std::mem::replace(&mut self.resting, NIL)];
+                // Where it starts is still known.
+                (node.state, node.slack, node.back) = (State::Used, slack, NIL);
+                return Some(node.start);
             }
             self.settle();
         }
@@ -100,7 +102,8 @@ impl Heap {
     #[inline]
     pub(super) fn block_at(&self, unit: u32) -> Option<u32> {
         let i = self.starts.get(unit)?;
-        (self.nodes[i].start == unit).then_some(i)
+        let node = &self.nodes[i];
+        (node.start == unit && node.state == State::Used).then_some(i)
     }
 
     /// The block in use that holds `unit`.
@@ -110,7 +113,7 @@ impl Heap {
         // A line may stand for a start a little behind `unit`: then the block before it is meant.
         let i = if node.start > unit { self.used_before(i)? } else { i };
         let node = &self.nodes[i];
-        (unit - node.start < node.size).then_some(i)
+        (unit - node.start < node.size && node.state == State::Used).then_some(i)
     }
 
     fn used_before(&self, i: u32) -> Option<u32> {
@@ -145,7 +148,6 @@ impl Heap {
         let node = &mut self.nodes[i];
         node.state = State::Resting;
         self.free += u64::from(node.size);
-        self.starts.set(node.start, NIL);
         self.resting = i;
     }
 
@@ -154,6 +156,7 @@ impl Heap {
     fn settle(&mut self) {
         let i = std::mem::replace(&mut self.resting, NIL);
         if i != NIL {
+            self.starts.set(self.nodes[i].start, NIL);
             self.join_free(i);
         }
     }

@@ -70,8 +70,9 @@ impl Pool {
         if bytes < active {
             return refuse(Kind::InUse, "blocks in use take more than that: free some first");
         }
+        let trim = self.reserved.figure().current > bytes && self.captures()? == 0;
         self.limit.store(bytes, Ordering::Relaxed);
-        if self.reserved.figure().current > bytes && self.captures() == 0 {
+        if trim {
             self.trim()?;
         }
         Ok(())

@@ -39,7 +39,8 @@ impl Plain {
         self.look(pool);
         let private = pool.capture.is_private(number);
         let owner = lock(&self.0).owner(number, stream, private);
-        let may_wait = pool.captures() == 0;
+        let captures = pool.captures();
+        let may_wait = captures == Ok(0);
         if let Some(address) = self.reuse(pool, owner, bytes, size, Reach::Exact)? {
             return Ok(address);
         }
@@ -76,7 +77,8 @@ impl Plain {
                 return Ok(address);
             }
         }
-        Err(pool.fail(size, stream))
+        captures?;
+        Err(pool.fail(size))
     }
 
     fn reuse(

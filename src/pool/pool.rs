@@ -5,7 +5,7 @@ use super::arena::{Arena, Pending};
 use super::capture::{Captures, DEFAULT};
 use super::plain::Plain;
 use super::settings::{Chosen, Settings};
-use super::size_class::{UNIT, UNIT_SHIFT, classify};
+use super::size_class::{Class, UNIT, UNIT_SHIFT, classify};
 use super::snapshot::EventKind;
 use super::supply::Spare;
 use super::table::Table;
@@ -64,6 +64,8 @@ pub struct Pool {
     pub(super) lent: AtomicU64,
     /// Chunks moved although memory was not short.
     pub(super) shifted: AtomicU64,
+    /// What was in use at most before peaks were reset.
+    pub(super) ever_used: AtomicU64,
     pub(super) stream_waits: AtomicU64,
     pub(super) host_waits: AtomicU64,
     pub(super) forced_trims: AtomicU64,
@@ -113,6 +115,7 @@ impl Pool {
             addresses: Shared::default(),
             lent: AtomicU64::new(0),
             shifted: AtomicU64::new(0),
+            ever_used: AtomicU64::new(0),
             stream_waits: AtomicU64::new(0),
             host_waits: AtomicU64::new(0),
             forced_trims: AtomicU64::new(0),
@@ -143,8 +146,8 @@ impl Pool {
     /// it waits for streams (never while one is captured).
     ///
     /// # Errors
-    /// `InvalidSize` for 0 and for more than a segment has, `OutOfDeviceMemory` (then [`Self::shortage`] says more),
-    /// `OutOfAddressSpace`, and the driver's. Nothing has changed then.
+    /// `InvalidSize` for 0 and for more than a segment has, `OutOfDeviceMemory` and `OutOfAddressSpace` (then
+    /// [`Self::shortage`] says more), and the driver's. Nothing has changed then.
     #[inline]
     pub fn alloc(&self, size: ByteSize, stream: Stream) -> Result<DevicePtr> {
         let Some(class) = classify(size) else { return Err(bad_size(size)) };
@@ -159,10 +162,16 @@ impl Pool {
                 return Ok(address);
             }
         }
-        self.counted(|| match &self.plain {
+        self.alloc_slowly(class, pool, stream, size)
+    }
+
+    #[cold]
+    fn alloc_slowly(&self, class: Class, pool: u32, stream: Stream, size: ByteSize) -> Result<DevicePtr> {
+        let given = self.counted(|| match &self.plain {
             Some(plain) => plain.alloc(self, pool, stream, size),
             None => self.alloc_more(class, pool, stream, size),
-        })
+        });
+        given.inspect_err(|error| self.note_shortage(error, size, stream))
     }
 
     /// Runs what makes driver calls, and counts them.

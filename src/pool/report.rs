@@ -77,6 +77,7 @@ impl Pool {
 
     /// Peaks start again from what is now.
     pub fn reset_peaks(&self) {
+        self.ever_used.fetch_max(self.most_used(), Ordering::Relaxed);
         for arena in self.table.all() {
             let mut state = arena.lock();
             state.ledger.reset();
@@ -88,7 +89,14 @@ impl Pool {
         self.addresses.reset();
     }
 
-    /// Why the last allocation failed for lack of memory, if one did.
+    /// The most that was in use, as far as it is known, since the pool was made.
+    pub(super) fn most_used(&self) -> u64 {
+        let arenas = self.table.all().map(|arena| arena.lock().ledger.active_peak());
+        let now = arenas.max().unwrap_or_default().max(self.totals.peaks()[2]);
+        now.max(self.ever_used.load(Ordering::Relaxed))
+    }
+
+    /// Why the last allocation failed for lack of memory or addresses, if one did.
     pub fn shortage(&self) -> Option<Shortage> {
         self.shortage.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -58,7 +58,7 @@ pub enum EventKind {
     SegmentMap,
     /// Memory was taken from a segment.
     SegmentUnmap,
-    /// An allocation failed.
+    /// An allocation failed for lack of memory or addresses.
     OutOfMemory,
 }
 

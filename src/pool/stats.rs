@@ -2,6 +2,7 @@
 
 use super::PoolId;
 use crate::driver::Stream;
+use crate::error::{Error, Kind};
 use crate::units::ByteSize;
 use crate::vm::CallCounts;
 use std::fmt;
@@ -20,9 +21,18 @@ pub struct Figure {
 impl Figure {
     #[inline]
     pub(super) fn add(&mut self, n: u64) {
-        self.current += n;
         self.total += n;
-        self.peak = self.peak.max(self.current);
+        self.rise(n);
+    }
+
+    /// The same where nobody asks for `total`.
+    #[inline]
+    pub(super) fn rise(&mut self, n: u64) {
+        self.current += n;
+        // Mostly false, and then nothing is written.
+        if self.current > self.peak {
+            self.peak = self.current;
+        }
     }
 
     #[inline]
@@ -161,9 +171,11 @@ pub struct Holder {
     pub free: ByteSize,
 }
 
-/// Why the last allocation failed for lack of memory.
+/// Why the last allocation failed for lack of memory or addresses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Shortage {
+    /// What the allocation failed with.
+    pub error: Error,
     /// Bytes asked for.
     pub asked: ByteSize,
     /// For which stream.
@@ -176,6 +188,12 @@ pub struct Shortage {
     pub free: ByteSize,
     /// Chunks moved since the pool was made.
     pub lent_chunks: u64,
+    /// Addresses that the pool has reserved.
+    pub addresses: ByteSize,
+    /// The most that it may reserve.
+    pub address_limit: ByteSize,
+    /// What it reserves for each stream.
+    pub addresses_of_stream: ByteSize,
     /// Streams that were being captured, so that nothing could be lent.
     pub captures: usize,
     /// Who held what, largest first.
@@ -193,6 +211,10 @@ impl fmt::Display for Shortage {
             write!(f, " of {}", self.limit)?;
         }
         write!(f, ", {} free in all, {} chunks lent", self.free, self.lent_chunks)?;
+        if self.error.kind == Kind::OutOfAddressSpace {
+            let (now, most, each) = (self.addresses, self.address_limit, self.addresses_of_stream);
+            write!(f, ", {now} of {most} of addresses reserved, {each} for a stream")?;
+        }
         if self.captures > 0 {
             write!(f, ", nothing could be lent: {} being captured", self.captures)?;
         }

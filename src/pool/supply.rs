@@ -13,9 +13,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Up to a fortieth of what was ever in use may be reserved besides before a stream's own free chunks are moved to
-/// where they are needed, although memory is not short.
-const WASTE: u64 = 40;
+/// So much of what was ever in use, as a fraction, may be reserved besides before a stream's own free chunks are moved
+/// to where they are needed, although memory is not short.
+const WASTE: u64 = 36;
 /// Each chunk that was made may be moved once in this way, and one more for so many allocations.
 const ALLOCATIONS_A_SHIFT: u64 = 1024;
 
@@ -72,13 +72,13 @@ impl Pool {
         hand: &mut Vec<Spare>,
     ) -> std::result::Result<(), Lack> {
         let chunk = self.chosen.chunk[heap];
-        if self.should_shift(arena, heap, missing.len() - hand.len()) {
-            let before = hand.len();
-            self.harvest_from(arena, heap, missing.len() - before, hand);
+        let (before, shift) = (hand.len(), self.to_shift(arena, heap, missing.len() - hand.len()));
+        if shift > 0 {
+            self.harvest_from(arena, heap, shift, hand);
             self.shifted.fetch_add((hand.len() - before) as u64, Ordering::Relaxed);
         }
         self.create(chunk, missing.len(), hand)?;
-        if hand.len() < missing.len() && self.captures() == 0 {
+        if hand.len() < missing.len() && self.captures()? == 0 {
             // One wait costs less than moving chunks, and spares the others theirs.
             if self.fold(arena, missing.len() as u64 * chunk.get()) {
                 return Err(Lack::Again);
@@ -108,21 +108,26 @@ impl Pool {
         Ok(())
     }
 
-    /// Whether the stream's own free chunks are moved, although new ones could be made: where what is reserved would
-    /// pass what was ever in use by more than [`WASTE`], as long as that stays rare beside what was made and
-    /// allocated. Moving a chunk costs about as much as making one.
-    fn should_shift(&self, arena: &Arena, heap: usize, wanted: usize) -> bool {
+    /// How many of `wanted` chunks are taken from the stream's own free ones, although new ones could be made: those with
+    /// which what is reserved would pass what was ever in use by more than [`WASTE`], as long as that stays rare beside
+    /// what was made and allocated. Moving a chunk costs about as much as making one; what is made instead is there the
+    /// next time, so that a program that does the same again soon needs neither.
+    fn to_shift(&self, arena: &Arena, heap: usize, wanted: usize) -> usize {
         let (chunk, wanted) = (self.chosen.chunk[heap].get(), wanted as u64);
         let reserved = self.reserved.figure().current;
-        let (allocations, peak) = {
-            let state = arena.lock();
-            (state.ledger.allocations(), state.ledger.active_peak())
+        let allocations = arena.lock().ledger.allocations();
+        let used = self.most_used();
+        let new = (used + used / WASTE).saturating_sub(reserved) / chunk;
+        let is_limited = self.limit.load(Ordering::Relaxed) != u64::MAX;
+        let shift = match wanted.saturating_sub(new) {
+            // What could still be made is kept for other streams.
+            1.. if is_limited => wanted,
+            more => more,
         };
-        let used = self.totals.peaks()[2].max(peak);
         let credit = reserved / chunk + allocations / ALLOCATIONS_A_SHIFT;
-        reserved + wanted * chunk > used + used / WASTE
-            && self.shifted.load(Ordering::Relaxed) + wanted <= credit
-            && self.captures() == 0
+        let may =
+            shift > 0 && self.shifted.load(Ordering::Relaxed) + shift <= credit && self.captures() == Ok(0);
+        if may { shift as usize } else { 0 }
     }
 
     /// Makes `stream` wait for the newest marks, each stream's once.
@@ -272,21 +277,34 @@ impl Pool {
         Ok(())
     }
 
-    /// A stream that is gone is not captured; one that cannot say may be.
-    fn may_be_captured(&self, stream: Stream) -> bool {
-        self.device.is_capturing(stream).unwrap_or_else(|e| e.kind != Kind::InvalidStream)
+    /// A stream that is gone is not captured.
+    fn is_captured(&self, stream: Stream) -> Result<bool> {
+        match self.device.is_capturing(stream) {
+            Err(e) if e.kind == Kind::InvalidStream => Ok(false),
+            Err(e) if e.kind == Kind::StreamCapturing => Ok(true),
+            answer => answer,
+        }
     }
 
-    /// Streams that are being captured, as far as is known: nothing is unmapped, lent or waited for then.
-    pub(super) fn captures(&self) -> usize {
-        let live = |arena: &&Arena| arena.pool() != NO_POOL;
-        let captured = |arena: &&Arena| {
-            let stream = arena.lock().stream;
-            self.may_be_captured(stream)
-        };
-        let plain = self.plain.iter().flat_map(|plain| plain.streams());
-        let plain = plain.filter(|stream| self.may_be_captured(*stream)).count();
-        self.capture.open() + self.table.all().filter(live).filter(captured).count() + plain
+    /// Streams that are being captured: nothing is unmapped, lent or waited for then.
+    ///
+    /// # Errors
+    /// The driver's, where none is known to be captured and one cannot say.
+    pub(super) fn captures(&self) -> Result<usize> {
+        let arenas = self.table.all().filter(|arena| arena.pool() != NO_POOL);
+        let streams = arenas.map(|arena| arena.lock().stream);
+        let streams = streams.chain(self.plain.iter().flat_map(|plain| plain.streams()));
+        let (mut count, mut unknown) = (self.capture.open(), None);
+        for stream in streams {
+            match self.is_captured(stream) {
+                Ok(captured) => count += usize::from(captured),
+                Err(e) => unknown = Some(e),
+            }
+        }
+        match unknown.filter(|_| count == 0) {
+            Some(e) => Err(e),
+            None => Ok(count),
+        }
     }
 }
 

@@ -42,7 +42,14 @@ pub trait Buffers {
         Ok(self.block(i)?.size_on(device))
     }
 
-    /// A number that changes whenever the handle of any block is destroyed. While it stays, a buffer with the same
-    /// id as before has the same block, and [`block`](Self::block) is not asked again.
+    /// A number that changes whenever the handle of any block is destroyed that a buffer of this step may name. While it
+    /// stays, a buffer with the same id as in the step before has the same block, and [`block`](Self::block) is not asked
+    /// again.
     fn epoch(&self) -> u64;
+
+    /// A number that changes whenever the handle of any block is destroyed, of this step or not. While it stays, a buffer
+    /// with the id of an earlier one has the same block, whose size is not asked for again.
+    fn deaths(&self) -> u64 {
+        self.epoch()
+    }
 }

@@ -67,8 +67,8 @@ pub(super) struct Tally {
 pub(super) struct Scratch {
     /// Slots to be looked at in this step.
     pub(super) suspects: Vec<u32>,
-    /// Those of them that are copied.
-    pub(super) copied: Vec<u32>,
+    /// Those of them that are copied, with the numbers of their allocations.
+    pub(super) copied: Vec<(u32, u32)>,
     /// Those of them that are patched, and are somewhere else now.
     pub(super) patched: Vec<u32>,
     /// Windows that must hold another block, in order; once they do, what they held before.

@@ -2,6 +2,7 @@
 
 use super::buffers::Buffer;
 use super::copies::{At, Copies};
+use super::ids::Ids;
 use super::overlap::Overlap;
 use super::plan::{Area, Plan};
 use super::shadow::{Arena, Region};
@@ -22,18 +23,24 @@ pub(super) struct Place {
     pub(super) address: DevicePtr,
     /// The slot's.
     pub(super) bytes: ByteSize,
-    /// Of a mapped slot's window, in the reservation.
-    offset: ByteSize,
-    /// How many bytes that window has.
-    pub(super) window: ByteSize,
 }
 
-const _: () = assert!(size_of::<Place>() == 48, "a step reads one for each slot that changed");
+const _: () = assert!(size_of::<Place>() == 32, "a step reads one for each slot that changed");
+
+/// Where a mapped slot's window is.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    /// In the reservation.
+    offset: ByteSize,
+    size: ByteSize,
+}
 
 /// Addresses, and the memory behind those that are ours.
 #[derive(Debug)]
 pub(super) struct Layout {
     pub(super) places: Vec<Place>,
+    /// One for each slot, which counts where that is mapped.
+    windows: Vec<Window>,
     /// What each window holds; the mapping keeps the block.
     pub(super) held: Vec<Option<BlockId>>,
     pub(super) copies_in: Copies,
@@ -73,6 +80,7 @@ impl Layout {
         let shadows = allocate(device, plan, access)?;
         let mut layout = Self {
             places: Vec::with_capacity(slots.len()),
+            windows: Vec::with_capacity(slots.len()),
             held: vec![None; slots.len()],
             copies_in: Copies::new(Way::In),
             copies_out: Copies::new(Way::Out),
@@ -84,8 +92,9 @@ impl Layout {
             used: false,
         };
         for (i, slot) in slots.iter().enumerate() {
-            let place = layout.place(slot, plan, i, windows[i].size);
+            let place = layout.place(slot, plan, i);
             layout.places.push(place);
+            layout.windows.push(Window { offset: plan.offsets[i], size: windows[i].size });
         }
         layout.copies_in.seal(device)?;
         layout.copies_out.seal(device)?;
@@ -97,7 +106,7 @@ impl Layout {
         Ok(layout)
     }
 
-    fn place(&mut self, slot: &Slot, plan: &Plan, i: usize, window: ByteSize) -> Place {
+    fn place(&mut self, slot: &Slot, plan: &Plan, i: usize) -> Place {
         let (action, offset) = (plan.actions[i], plan.offsets[i]);
         let base = match action {
             Action::MAP => self.reservation.as_ref().map(|r| r.range().start()),
@@ -112,22 +121,36 @@ impl Layout {
         };
         let copy_in = push(&mut self.copies_in, copies && slot.direction.reads());
         let copy_out = push(&mut self.copies_out, copies && slot.direction.writes());
-        Place { action, copy_in, copy_out, address, bytes, offset, window }
+        Place { action, copy_in, copy_out, address, bytes }
     }
 
     /// Says where a slot's buffer is: that is its address, or where its shadow is copied from and to.
     pub(super) fn point(&mut self, i: usize, buffer: &Buffer) {
+        self.point_one(i, buffer);
+    }
+
+    /// The same; of a slot that is copied, gives how many bytes are, which is none where the buffer is its own shadow, and
+    /// whether the buffer is written.
+    #[inline]
+    fn point_one(&mut self, i: usize, buffer: &Buffer) -> Option<(ByteSize, bool)> {
         let place = &mut self.places[i];
         if place.action == Action::BAKE || place.action == Action::PATCH {
             place.address = buffer.address;
         }
-        let (ours, theirs, bytes) = (place.address, buffer.address, place.bytes.get());
-        if let Some(at) = place.copy_in.get() {
+        let (copy_in, copy_out) = (place.copy_in.get(), place.copy_out.get());
+        if copy_in.is_none() && copy_out.is_none() {
+            return None;
+        }
+        let (ours, theirs) = (place.address, buffer.address);
+        let copied = if ours == theirs { ByteSize::ZERO } else { place.bytes };
+        let bytes = copied.get();
+        if let Some(at) = copy_in {
             self.copies_in.set(at, CopySlice { dst: ours, src: theirs, bytes });
         }
-        if let Some(at) = place.copy_out.get() {
+        if let Some(at) = copy_out {
             self.copies_out.set(at, CopySlice { dst: theirs, src: ours, bytes });
         }
+        Some((copied, copy_out.is_some()))
     }
 
     /// Points the copies of `slots` at their buffers, and checks that this step's copies can be made in any order.
@@ -136,21 +159,15 @@ impl Layout {
     /// With the slot to blame: `Overlap`, `OutOfRange`; then some may point elsewhere already.
     pub(super) fn point_copies(
         &mut self,
-        slots: impl Iterator<Item = usize>,
+        slots: impl Iterator<Item = (usize, u32)>,
         buffer: impl Fn(usize) -> Buffer,
+        ids: &mut Ids,
     ) -> Result<()> {
         self.overlap.start();
-        for i in slots {
+        for (i, known) in slots {
             let buffer = buffer(i);
-            self.point(i, &buffer);
-            let place = &self.places[i];
-            let written = place.copy_out.get().is_some();
-            if !written && place.copy_in.get().is_none() {
-                continue;
-            }
-            let itself = buffer.address == place.address;
-            let bytes = if itself { ByteSize::ZERO } else { place.bytes };
-            if !self.overlap.look(i as u32, buffer.address, bytes, written) {
+            let Some((bytes, written)) = self.point_one(i, &buffer) else { continue };
+            if !self.overlap.look(i as u32, buffer.address, bytes, written, ids.range(known)) {
                 return Err(WRAPS.at(buffer.address, bytes).entry(i as u64));
             }
         }
@@ -174,10 +191,9 @@ impl Layout {
     /// Has this step's copies made: points those that the graph has, and enqueues those that go in and are not there.
     /// Enqueueing comes last, since it alone cannot be taken back.
     pub(super) fn copy_in(&mut self, stream: Stream) -> Result<()> {
-        let graph = self.graph;
-        self.copies_out.aim(graph).map_err(|e| self.blame(e, |place| place.copy_out))?;
-        let copied = self.copies_in.aim(graph).and_then(|()| self.copies_in.launch(stream));
-        copied.map_err(|e| self.blame(e, |place| place.copy_in))
+        let aimed = Copies::aim([&mut self.copies_out, &mut self.copies_in], self.graph);
+        aimed.map_err(|(i, e)| self.blame(e, |place| if i == 0 { place.copy_out } else { place.copy_in }))?;
+        self.copies_in.launch(stream).map_err(|e| self.blame(e, |place| place.copy_in))
     }
 
     /// Enqueues the copies that go out, unless the graph makes them.
@@ -204,11 +220,16 @@ impl Layout {
     /// The reservation of the windows, and where slot `i`'s is in it; nothing for a slot that has none.
     pub(super) fn window(&self, i: usize) -> Option<(&Arc<Reservation>, ByteSize)> {
         let mapped = self.places[i].action == Action::MAP;
-        self.reservation.as_ref().filter(|_| mapped).map(|reservation| (reservation, self.places[i].offset))
+        self.reservation.as_ref().filter(|_| mapped).map(|reservation| (reservation, self.windows[i].offset))
+    }
+
+    /// How many bytes that window has.
+    pub(super) fn window_size(&self, i: usize) -> ByteSize {
+        self.windows[i].size
     }
 
     /// The reservation of the windows.
-    pub(super) const fn windows(&self) -> Option<&Arc<Reservation>> {
+    pub(super) const fn reservation(&self) -> Option<&Arc<Reservation>> {
         self.reservation.as_ref()
     }
 

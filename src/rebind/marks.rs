@@ -104,7 +104,8 @@ impl Marks {
         }
         let marks: Vec<_> = mark.into_iter().collect();
         // Its blocks must be free for another window before all of it is, and a remap looks for them there.
-        if let Some(windows) = layout.windows().filter(|_| !device.capabilities().has(Capabilities::ALIASING))
+        if let Some(windows) =
+            layout.reservation().filter(|_| !device.capabilities().has(Capabilities::ALIASING))
         {
             device.retire_all(windows, marks.clone());
         }

@@ -23,7 +23,7 @@ struct Known {
     start: u64,
     end: u64,
     /// The last check that gave it to a slot.
-    claim: u64,
+    claim: u32,
     /// The last slot that had it; it still has it where its [`Seen::at`] says so too.
     user: u32,
 }
@@ -31,13 +31,15 @@ struct Known {
 /// What is known of a slot.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// The last check that looked at it.
-    check: u64,
     /// The end of its buffer.
     end: u64,
+    /// The last check that looked at it.
+    check: u32,
     /// The number of its range.
     at: u32,
 }
+
+const _: () = assert!(size_of::<Known>() == 24 && size_of::<Seen>() == 16, "a step reads many of them");
 
 /// A slot that a check looked at.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +81,7 @@ pub(super) struct Overlap {
     stale: Vec<u32>,
     /// Known ranges that somebody has a part of, and where a stranger begins behind that.
     cut: Vec<(u32, u64)>,
-    check: u64,
+    check: u32,
     mixes: bool,
 }
 
@@ -99,6 +101,11 @@ impl Overlap {
 
     /// Starts a check.
     pub(super) fn start(&mut self) {
+        if self.check == u32::MAX {
+            self.slots.iter_mut().for_each(|slot| slot.check = 0);
+            self.known.iter_mut().for_each(|known| known.claim = 0);
+            self.check = 0;
+        }
         self.check += 1;
         self.fresh.clear();
         self.strangers.clear();
@@ -108,9 +115,17 @@ impl Overlap {
     }
 
     /// Looks at a copied slot whose buffer changed; false where the buffer passes the end of the addresses. A
-    /// buffer that is its own shadow has no bytes to copy.
+    /// buffer that is its own shadow has no bytes to copy. `hint` is where the buffer's range was the last time, which
+    /// may be wrong, and becomes where it is.
     #[inline]
-    pub(super) fn look(&mut self, slot: u32, buffer: DevicePtr, bytes: ByteSize, written: bool) -> bool {
+    pub(super) fn look(
+        &mut self,
+        slot: u32,
+        buffer: DevicePtr,
+        bytes: ByteSize,
+        written: bool,
+        hint: Option<&mut u32>,
+    ) -> bool {
         if written {
             self.slots[slot as usize].check = self.check;
         }
@@ -120,20 +135,36 @@ impl Overlap {
             }
             return true;
         }
-        let Some(range) = DeviceRange::new(buffer, bytes) else { return false };
-        let (start, end) = (range.start().get(), range.end().get());
-        let known = &self.known;
-        let is = |n: u32| known[n as usize].start == start && known[n as usize].end >= end;
-        if let Some(at) = if written { self.index.find(hash(start), is) } else { None } {
+        let start = buffer.get();
+        let Some(end) = start.checked_add(bytes.get()) else { return false };
+        if let Some(at) = if written { self.find(start, end, hint) } else { None } {
             // Where it lies over a shadow, that was noticed when it became known.
             self.fresh.push(Fresh { slot, at, end });
             return true;
         }
-        self.mixes |= self.over_shadow(range);
-        if written {
-            self.strangers.push(Written { start, end, slot });
-        }
+        self.look_at_stranger(Written { start, end, slot }, written);
         true
+    }
+
+    /// What is only read is never known, and there are few shadows.
+    #[inline]
+    fn look_at_stranger(&mut self, stranger: Written, written: bool) {
+        let (start, bytes) = (DevicePtr(stranger.start), ByteSize(stranger.end - stranger.start));
+        self.mixes |= DeviceRange::new(start, bytes).is_some_and(|range| self.over_shadow(range));
+        if written {
+            self.strangers.push(stranger);
+        }
+    }
+
+    /// The number of the known range that begins with these addresses.
+    #[inline]
+    fn find(&self, start: u64, end: u64, hint: Option<&mut u32>) -> Option<u32> {
+        let is = |known: &Known| known.start == start && known.end >= end;
+        let Some(hint) = hint else { return self.index.find(hash(start), |n| is(&self.known[n as usize])) };
+        if !self.known.get(*hint as usize).is_some_and(is) {
+            *hint = self.index.find(hash(start), |n| is(&self.known[n as usize]))?;
+        }
+        Some(*hint)
     }
 
     #[inline]
@@ -232,8 +263,10 @@ impl Overlap {
             self.stale.sort_unstable();
             self.stale.dedup();
             for &n in &self.stale {
-                let start = self.known[n as usize].start;
-                self.index.remove(hash(start), n);
+                let known = &mut self.known[n as usize];
+                self.index.remove(hash(known.start), n);
+                // No hint is right for it.
+                known.end = 0;
             }
             self.order.retain(|(_, n)| self.stale.binary_search(n).is_err());
             self.free.append(&mut self.stale);
@@ -293,9 +326,15 @@ mod tests {
     }
 
     fn step(o: &mut Overlap, changed: &[(u32, u64, u64)]) -> Result<(), u32> {
+        step_with(o, changed, &mut [NONE; 7])
+    }
+
+    /// With hints by where buffers start, some of which are wrong.
+    fn step_with(o: &mut Overlap, changed: &[(u32, u64, u64)], hints: &mut [u32]) -> Result<(), u32> {
         o.start();
         for &(slot, start, bytes) in changed {
-            assert!(o.look(slot, DevicePtr(start), ByteSize(bytes), true));
+            let at = (start % 8) as usize;
+            assert!(o.look(slot, DevicePtr(start), ByteSize(bytes), true, hints.get_mut(at)));
         }
         o.check().inspect(|()| o.accept())
     }
@@ -337,7 +376,7 @@ mod tests {
         assert!(overlap(&[(100, 10), (109, 1)]).is_mixed(), "shadows over each other");
         let mut o = overlap(&[]);
         o.start();
-        assert!(!o.look(0, DevicePtr(u64::MAX), ByteSize(2), false));
+        assert!(!o.look(0, DevicePtr(u64::MAX), ByteSize(2), false, None));
     }
 
     #[test]
@@ -355,6 +394,15 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_number_of_checks_may_wrap() {
+        let mut o = overlap(&[]);
+        assert_eq!(step(&mut o, &[(0, 100, 10), (1, 200, 10)]), Ok(()));
+        o.check = u32::MAX;
+        assert!(step(&mut o, &[(0, 200, 10)]).is_err());
+        assert_eq!(step(&mut o, &[(1, 100, 10), (0, 200, 10)]), Ok(()));
+    }
+
     proptest! {
         #[test]
         fn it_agrees_with_a_plain_search(
@@ -363,6 +411,7 @@ mod tests {
         ) {
             let mut o = overlap(&[]);
             let mut plain: std::collections::BTreeMap<u32, (u64, u64)> = Default::default();
+            let mut hints = [NONE; 7];
             for mut changed in steps {
                 changed.values_mut().filter(|(start, _)| start % 3 == 0).for_each(|(start, _)| *start += far);
                 let mut after = plain.clone();
@@ -372,7 +421,7 @@ mod tests {
                 };
                 let clashes: Vec<u32> = after.iter().filter(|x| meets(*x)).map(|(i, _)| *i).collect();
                 let list: Vec<_> = changed.iter().map(|(i, (start, bytes))| (*i, *start, *bytes)).collect();
-                match step(&mut o, &list) {
+                match step_with(&mut o, &list, &mut hints) {
                     Ok(()) => {
                         prop_assert!(clashes.is_empty());
                         plain = after;

@@ -2,6 +2,7 @@
 
 use super::buffers::{Buffer, Buffers};
 use super::engine::{Engine, refused};
+use super::ids::{self, twins};
 use super::layout::Layout;
 use super::plan::{Area, Plan, choose, place};
 use super::planning::Chance;
@@ -31,7 +32,8 @@ impl Engine {
         let (device, access) = (Arc::clone(&self.device), &self.options.access);
         let mut layout = Layout::build(&device, &self.slots, &plan, &offer.windows, access)?;
         layout.permanent = self.permanent.clone();
-        layout.point_copies(0..self.slots.len(), |i| buffers.get(i))?;
+        let all = (0..self.slots.len()).map(|i| (i, ids::NONE));
+        layout.point_copies(all, |i| buffers.get(i), &mut self.scratch.ids)?;
         layout.accept_copies();
         let filled = fill(&device, &mut layout, &offer)?;
         let remapped_slots = if filled { layout.count(Action::MAP) } else { 0 };
@@ -46,9 +48,7 @@ impl Engine {
         if let Some(old) = self.layout.replace(layout) {
             self.marks.retire(&self.device, old);
         }
-        if review.new_ids {
-            self.scratch.ids.accept();
-        }
+        self.scratch.ids.accept();
         self.generation += 1;
         (self.windows, self.epoch) = (offer.windows, review.epoch);
         self.served.iter_mut().enumerate().for_each(|(i, served)| *served = buffers.get(i));
@@ -75,7 +75,7 @@ impl Engine {
             offer.blocks.push(block);
         }
         if !self.device.capabilities().has(Capabilities::ALIASING) {
-            self.scratch.ids.check(&self.slots, |i| buffers.get(i), |twin| offer.mappable[twin] = false)?;
+            twins(&self.slots, |i| buffers.get(i), |twin| offer.mappable[twin] = false)?;
         }
         Ok(offer)
     }

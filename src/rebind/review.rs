@@ -1,7 +1,8 @@
 //! Looks at a step's buffers: what changed, and can the layout in force serve them?
 
 use super::buffers::{Buffer, Buffers};
-use super::engine::{Engine, Scratch, refused};
+use super::engine::{Engine, refused};
+use super::ids::Ids;
 use super::layout::Layout;
 use super::relayout::check_address;
 use super::slot::{Action, Slot};
@@ -18,8 +19,6 @@ pub(super) struct Review {
     pub(super) changed: u64,
     /// The caller's epoch.
     pub(super) epoch: u64,
-    /// True where an allocation is another one.
-    pub(super) new_ids: bool,
 }
 
 impl Engine {
@@ -30,7 +29,7 @@ impl Engine {
         let all = self.layout.is_none() || self.unsure;
         let handles = epoch != self.epoch;
         let each = all | handles;
-        let mut review = Review { changed: 0, epoch, new_ids: false };
+        let mut changed = 0;
         let suspects = &mut self.scratch.suspects;
         suspects.clear();
         for (i, served) in self.served.iter().enumerate() {
@@ -43,26 +42,28 @@ impl Engine {
             if same && !(all | (handles & buffer.has_block)) {
                 continue;
             }
-            review.changed += u64::from(!same);
-            review.new_ids |= buffer.id != served.id || buffer.has_block != served.has_block;
+            changed += u64::from(!same);
             suspects.push(i as u32);
         }
-        review
+        Review { changed, epoch }
     }
 
     /// Checks the suspects, and says whether the layout in force can serve them; `moves` then are the windows that
     /// must hold another block.
-    pub(super) fn examine(&mut self, buffers: &impl Buffers, review: Review) -> Result<bool> {
+    pub(super) fn examine(&mut self, buffers: &impl Buffers) -> Result<bool> {
         self.scratch.moves.clear();
         self.scratch.moved.clear();
         self.scratch.copied.clear();
         self.scratch.patched.clear();
         let Self { device, slots, layout, scratch, unsure, .. } = self;
         let mut fits = layout.is_some();
+        scratch.ids.start(slots.len(), buffers.deaths());
         for &suspect in &scratch.suspects {
             let (i, buffer) = (suspect as usize, buffers.get(suspect as usize));
+            let known = scratch.ids.look(suspect, &buffer);
+            let ids = &mut scratch.ids;
             let Some(layout) = layout.as_ref().filter(|_| fits) else {
-                check_buffer(device, slots[i].bytes, buffers, i, &buffer)?;
+                check_buffer(device, slots[i].bytes, buffers, i, &buffer, ids, known)?;
                 continue;
             };
             let place = &layout.places[i];
@@ -81,38 +82,34 @@ impl Engine {
                     }
                 }
                 Action::COPY => {
-                    check_buffer(device, place.bytes, buffers, i, &buffer)?;
+                    check_buffer(device, place.bytes, buffers, i, &buffer, ids, known)?;
                     needs_address(&buffer, i)?;
-                    scratch.copied.push(suspect);
+                    scratch.copied.push((suspect, known));
                 }
                 Action::PATCH => {
-                    check_buffer(device, place.bytes, buffers, i, &buffer)?;
+                    check_buffer(device, place.bytes, buffers, i, &buffer, ids, known)?;
                     check_address(&slots[i], Action::PATCH, &buffer, i)?;
                     if buffer.address != place.address {
                         scratch.patched.push(suspect);
                     }
                 }
                 _ => {
-                    check_buffer(device, place.bytes, buffers, i, &buffer)?;
+                    check_buffer(device, place.bytes, buffers, i, &buffer, ids, known)?;
                     fits = buffer.address == place.address;
                 }
             }
         }
-        if review.new_ids {
-            fits &= self.check_sharing(buffers)?;
-        }
-        Ok(fits)
+        Ok(fits & self.check_sharing(buffers)?)
     }
 
     /// Checks that no written allocation is shared, and says whether the layout in force can serve what is.
     fn check_sharing(&mut self, buffers: &impl Buffers) -> Result<bool> {
-        let Self { device, slots, served, layout, scratch, .. } = self;
+        let Self { device, slots, layout, scratch, .. } = self;
         let aliases = device.capabilities().has(Capabilities::ALIASING);
         let mut fits = true;
         let mapped = |i: usize| layout.as_ref().is_some_and(|l| l.places[i].action == Action::MAP);
-        let Scratch { ids, suspects, .. } = scratch;
         let twin = |twin: usize| fits &= aliases || !mapped(twin);
-        ids.check_changed(slots, served, suspects, |i| buffers.get(i), twin)?;
+        scratch.ids.check(slots, |i| buffers.get(i), twin)?;
         Ok(fits)
     }
 }
@@ -131,6 +128,26 @@ fn check_buffer(
     buffers: &impl Buffers,
     i: usize,
     buffer: &Buffer,
+    ids: &mut Ids,
+    known: u32,
+) -> Result<()> {
+    let size = if buffer.has_block { ids.block_size(known) } else { Some(buffer.bytes) };
+    match size {
+        Some(size) if size.min(buffer.bytes) >= wanted => Ok(()),
+        _ => check_unknown(device, wanted, buffers, i, buffer, ids, known),
+    }
+}
+
+/// The same for a block that was not looked at, or a failure.
+#[cold]
+fn check_unknown(
+    device: &Device,
+    wanted: ByteSize,
+    buffers: &impl Buffers,
+    i: usize,
+    buffer: &Buffer,
+    ids: &mut Ids,
+    known: u32,
 ) -> Result<()> {
     check_size(wanted, buffer, buffer.bytes, i)?;
     if !buffer.has_block {
@@ -138,6 +155,7 @@ fn check_buffer(
     }
     let size = buffers.block_size(i, device).map_err(|e| e.during(Operation::Begin).entry(i as u64))?;
     let Some(size) = size else { return Err(OTHER_DEVICE.entry(i as u64)) };
+    ids.note_block_size(known, size);
     check_size(wanted, buffer, size, i)
 }
 
@@ -190,7 +208,7 @@ fn fits_window(
     buffer: &Buffer,
     block: &Block,
 ) -> bool {
-    block.size() <= layout.places[i].window && is_mappable(device, slot, buffer, block)
+    block.size() <= layout.window_size(i) && is_mappable(device, slot, buffer, block)
 }
 
 fn holds(layout: &Layout, i: usize, block: &Block) -> bool {

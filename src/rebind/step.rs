@@ -34,7 +34,7 @@ impl Engine {
         let mut outcome = Outcome::Started;
         let report = self.counted(|engine| {
             engine.marks.leave_others(stream)?;
-            let fits = engine.examine(buffers, review).map(|fits| fits && !replans);
+            let fits = engine.examine(buffers).map(|fits| fits && !replans);
             let report = match fits {
                 Ok(true) => {
                     // Only a step may enqueue the events of earlier layouts.
@@ -116,14 +116,16 @@ impl Engine {
 
     /// Points the copies of suspects at their buffers, and looks at what they would write. What is baked stays where it is.
     fn point(&mut self, buffers: &impl Buffers) -> Result<()> {
-        let copied = self.scratch.copied.iter().map(|i| *i as usize);
-        self.layout.as_mut().map_or(Ok(()), |layout| layout.point_copies(copied, |i| buffers.get(i)))
+        let Scratch { copied, ids, .. } = &mut self.scratch;
+        let copied = copied.iter().map(|&(i, known)| (i as usize, known));
+        self.layout.as_mut().map_or(Ok(()), |layout| layout.point_copies(copied, |i| buffers.get(i), ids))
     }
 
     /// Points them at the buffers that are served.
     fn point_back(&mut self) {
         let Some(layout) = &mut self.layout else { return };
-        self.scratch.copied.iter().map(|i| *i as usize).for_each(|i| layout.point(i, &self.served[i]));
+        let copied = self.scratch.copied.iter().map(|&(i, _)| i as usize);
+        copied.for_each(|i| layout.point(i, &self.served[i]));
     }
 
     /// Waits, remaps, copies in. Copying comes last, since it alone cannot be taken back.
@@ -200,9 +202,7 @@ impl Engine {
             self.served[i as usize] = buffers.get(i as usize);
         }
         layout.accept_copies();
-        if review.new_ids {
-            self.scratch.ids.accept();
-        }
+        self.scratch.ids.accept();
         (self.epoch, self.unsure) = (review.epoch, false);
         self.list_patches();
     }

@@ -4,7 +4,7 @@
 /// their caches are cold.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    /// The hash, and below it the number + 1; 0 where there is nothing. At most a third is taken, so that
+    /// The hash, and below it the number + 1; 0 where there is nothing. At most a third is taken, or two, so that
     /// most are found at once.
     places: Vec<u64>,
 }
@@ -25,7 +25,16 @@ const fn number_of(place: u64) -> u32 {
 impl Table {
     /// Empties it and makes room for `count` numbers below 2^32 - 1.
     pub(super) fn start(&mut self, count: usize) {
-        let wanted = (count * 3).next_power_of_two().max(4);
+        self.start_with(count * 3);
+    }
+
+    /// The same in half the memory, for a count that is seldom reached.
+    pub(super) fn start_small(&mut self, count: usize) {
+        self.start_with(count + count / 2);
+    }
+
+    fn start_with(&mut self, places: usize) {
+        let wanted = places.next_power_of_two().max(4);
         if self.places.len() < wanted {
             self.places = vec![0; wanted];
         } else {

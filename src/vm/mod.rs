@@ -33,6 +33,7 @@ mod entries;
 mod job;
 mod mapping;
 mod plan;
+mod quick;
 mod registry;
 mod remap;
 mod reservation;
@@ -52,6 +53,9 @@ pub use counter::Counter;
 pub use device::Device;
 pub use entries::{PlaceEntry, RemapEntry, RetireEntry};
 pub use mapping::{MappingInfo, MappingState};
+#[cfg(test)]
+pub(crate) use quick::TAKEN;
+pub(crate) use quick::{Quick, QuickGuard};
 pub use registry::Found;
 pub use reservation::{Owner, Reservation};
 pub use route::Route;

@@ -8,10 +8,11 @@
 //!
 //! A stream that failed, or is gone, can neither record nor reach a value. Once it was forgotten nobody can mend
 //! that, and its work will never run any more: then all its marks have passed.
+#![allow(unsafe_code, reason = "reads where a stream writes its timeline's value")]
 
 use super::calls::Calls;
 use super::cleanup::log_failure;
-use crate::driver::{Stream, TimelineId};
+use crate::driver::{Stream, TimelineCell, TimelineId};
 use crate::error::{Error, Kind, Operation, Result};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -42,6 +43,8 @@ pub(crate) struct Clock {
     clocks: Arc<Clocks>,
     stream: Stream,
     timeline: OnceLock<TimelineId>,
+    /// Where its value stands, if the driver says; set before the timeline.
+    cell: OnceLock<TimelineCell>,
     /// The highest value known to be reached.
     reached: AtomicU64,
     state: Mutex<State>,
@@ -92,6 +95,7 @@ impl Clocks {
                 clocks: Arc::clone(self),
                 stream,
                 timeline: OnceLock::new(),
+                cell: OnceLock::new(),
                 reached: AtomicU64::new(0),
                 state: Mutex::default(),
             })
@@ -228,6 +232,9 @@ impl Clock {
                 let (timeline, issued) = self.clocks.timeline()?;
                 state.issued = issued;
                 self.reached.store(issued, Ordering::Release);
+                if let Some(cell) = self.clocks.calls.timeline_cell(timeline) {
+                    self.cell.get_or_init(|| cell);
+                }
                 *self.timeline.get_or_init(|| timeline)
             }
         };
@@ -254,14 +261,19 @@ impl Clock {
         self.reached.load(Ordering::Acquire) >= value
     }
 
-    /// Asks the driver where the known value does not do.
+    /// Looks at the value, or asks the driver for it, where the known one does not do.
     fn reaches(&self, value: u64) -> Result<bool> {
         if self.has_reached(value) {
             return Ok(true);
         }
         let Some(timeline) = self.timeline.get() else { return Ok(false) };
         self.clocks.check_open()?;
-        let now = self.clocks.calls.timeline_read(*timeline)?;
+        let now = match self.cell.get() {
+            // SAFETY: `calls` keeps the driver that gave it (see `timeline_cell`); the timeline lives as long as the
+            // device is open, which was asked just now, and after that nobody needs the answer.
+            Some(cell) => unsafe { cell.read() },
+            None => self.clocks.calls.timeline_read(*timeline)?,
+        };
         self.reached.fetch_max(now, Ordering::AcqRel);
         Ok(now >= value)
     }

@@ -69,6 +69,20 @@ impl Native {
         Some(unsafe { function(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8]) })
     }
 
+    /// Nanoseconds of such a call, as a mean.
+    pub(crate) fn nanoseconds(&self, name: &str, a: u64, b: u64) -> f64 {
+        const ROUNDS: u32 = 20_000;
+        type Function = unsafe extern "C" fn(u64, u64) -> i32;
+        // SAFETY: every function called by this takes two integers or pointers at most.
+        let function = unsafe { std::mem::transmute::<*mut c_void, Function>(self.symbol(name)) };
+        let start = Instant::now();
+        for _ in 0..ROUNDS {
+            // SAFETY: the callers pass what cuda.h asks for.
+            assert_eq!(unsafe { function(a, b) }, 0, "{name}");
+        }
+        start.elapsed().as_secs_f64() * 1e9 / f64::from(ROUNDS)
+    }
+
     pub(crate) fn must(&self, name: &str, a: u64, b: u64, c: u64) {
         assert_eq!(self.call(name, a, b, c), 0, "{name}");
     }

@@ -59,7 +59,7 @@ pub(super) const COPIED: Kind = Kind {
     is_in: true,
     plan: PlanChoice::Threshold,
     threshold: Threshold(SMALL),
-    copies: Copies::Step,
+    copies: Copies::Around,
     per_command: 2,
 };
 
@@ -220,7 +220,7 @@ impl Lab {
     }
 
     fn on_a_gpu(&mut self, profile: &mut Profile, missing: &mut Missing) -> Result<(), Failure> {
-        (profile.copy_in, profile.copy_out) = self.copies(profile.bandwidth, Copies::Step)?;
+        (profile.copy_in, profile.copy_out) = self.copies(profile.bandwidth, Copies::Around)?;
         if self.device.capabilities().has(Capabilities::ROUTES) {
             (profile.plan_in, profile.plan_out) = self.copies(profile.bandwidth, Copies::Graph)?;
         } else {

@@ -32,7 +32,7 @@ struct Strategy {
 }
 
 const fn strategy(name: &'static str, plan: PlanChoice, pure: bool) -> Strategy {
-    Strategy { name, plan, joint: Joint::On, copies: Copies::Step, pure }
+    Strategy { name, plan, joint: Joint::On, copies: Copies::Around, pure }
 }
 
 /// The strategy that the others are there for.

@@ -182,7 +182,7 @@ impl<'a> Executor<'a> {
         self.service.binding.actions(&mut actions)?;
         self.mapped = Some(actions.iter().map(|action| *action == Action::MAP).collect());
         let copies = self.service.serving().copies;
-        self.bare = if copies == Copies::Graph { Some(self.capture(Copies::Step)?) } else { None };
+        self.bare = if copies == Copies::Graph { Some(self.capture(Copies::Around)?) } else { None };
         self.commands = Some(self.capture(copies)?);
         Ok(())
     }

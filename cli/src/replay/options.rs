@@ -11,7 +11,9 @@ use gvmm::units::ByteSize;
 /// A free that is completed later only is of a block that another stream still uses until then. What the program keeps at
 /// the end is freed, and all streams are waited for, between repetitions. Counts of driver calls and their time (waits not included)
 /// are of everything that happens in a repetition. Times of an operation are those of the call to the pool alone, each by itself; what reading the
-/// clock costs is measured and taken off.
+/// clock costs is measured and taken off. Where nothing is done between the calls (no --lag, --canary or --plot, no blocks that
+/// streams share), three of four groups of 64 calls are timed as a whole instead, with the reading of the recording: the mean is of
+/// all calls, the percentiles are of those timed each by itself.
 ///
 /// Exits with 0 when every allocation was satisfied and all data was right, with 1 when not, with 2 on bad input or when
 /// another call fails.

@@ -34,8 +34,10 @@ pub(super) struct Point {
 /// What one thread found in one repetition.
 #[derive(Default, Debug)]
 pub(super) struct Outcome {
-    /// What each call to the pool took.
+    /// What calls to the pool took that were timed each by itself.
     pub(super) nanoseconds: Vec<f32>,
+    /// How many were timed in groups, and what they took together, in nanoseconds.
+    pub(super) grouped: (u64, f64),
     /// Allocations that failed for lack of memory.
     pub(super) oom: u64,
     pub(super) first_oom: Option<String>,

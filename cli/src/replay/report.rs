@@ -114,6 +114,7 @@ impl Repetition {
             driver_ms: after.time.saturating_sub(before.time).as_secs_f64() * 1e3,
             ns_per_op: NsPerOp::new(
                 outcomes.iter().flat_map(|outcome| &outcome.nanoseconds).copied().collect(),
+                outcomes.iter().map(|outcome| outcome.grouped),
             ),
             canary_errors: sum(|outcome| outcome.canary_errors),
         }
@@ -121,11 +122,14 @@ impl Repetition {
 }
 
 impl NsPerOp {
-    fn new(mut all: Vec<f32>) -> Self {
+    /// Of calls that were timed each by itself, and for the mean of the numbers of others and their time together, too.
+    fn new(mut all: Vec<f32>, grouped: impl Iterator<Item = (u64, f64)>) -> Self {
         all.sort_unstable_by(f32::total_cmp);
         let last = all.len().saturating_sub(1);
         let at = |part: f64| all.get((last as f64 * part) as usize).copied().map_or(0.0, f64::from);
-        let mean = all.iter().copied().map(f64::from).sum::<f64>() / all.len().max(1) as f64;
+        let alone = (all.len() as u64, all.iter().copied().map(f64::from).sum::<f64>());
+        let (calls, sum) = grouped.fold(alone, |sum, more| (sum.0 + more.0, sum.1 + more.1));
+        let mean = sum / calls.max(1) as f64;
         // More digits say nothing.
         let [mean, p50, p99, p999, max] =
             [mean, at(0.5), at(0.99), at(0.999), at(1.0)].map(|ns| (ns * 10.0).round() / 10.0);
@@ -180,7 +184,10 @@ mod tests {
     fn percentiles_are_values_that_were_seen() {
         let all = (1..=1001).rev().map(|n| n as f32).collect();
         let expected = NsPerOp { mean: 501.0, p50: 501.0, p99: 991.0, p999: 1000.0, max: 1001.0 };
-        assert_eq!(NsPerOp::new(all), expected);
-        assert_eq!(NsPerOp::new(Vec::new()), NsPerOp { mean: 0.0, p50: 0.0, p99: 0.0, p999: 0.0, max: 0.0 });
+        assert_eq!(NsPerOp::new(all, std::iter::empty()), expected);
+        let none = NsPerOp { mean: 0.0, p50: 0.0, p99: 0.0, p999: 0.0, max: 0.0 };
+        assert_eq!(NsPerOp::new(Vec::new(), std::iter::empty()), none);
+        let both = NsPerOp::new(vec![100.0; 2], [(2, 60.0), (4, 60.0)].into_iter());
+        assert_eq!((both.mean, both.max), (40.0, 100.0));
     }
 }

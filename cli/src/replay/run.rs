@@ -1,4 +1,4 @@
-//! One repetition of one thread: operation after operation, each timed by itself.
+//! One repetition of one thread: operation after operation, timed in groups, and in some of them each by itself.
 
 use super::canary::Canary;
 use super::pace::Pace;
@@ -21,6 +21,11 @@ const POINTS: usize = 1000;
 /// After so many operations the progress is shown.
 const SHOWN: usize = 4096;
 
+/// Operations that are timed together.
+const GROUP: usize = 64;
+/// In one of so many groups each operation is timed by itself.
+const SAMPLED: usize = 4;
+
 /// Streams that take so long have failed.
 const ARRIVAL: Duration = Duration::from_secs(10);
 
@@ -33,6 +38,12 @@ pub(super) struct Run<'a> {
     pace: Arc<Pace>,
     ticks: Ticks,
     times: Vec<u32>,
+    /// Another stream uses some of the freed blocks.
+    shares: bool,
+    /// Whether each operation is timed by itself now.
+    each: bool,
+    /// Operations that were timed in groups, and their ticks.
+    grouped: (u64, u64),
     baton: Option<Baton<'a>>,
     /// Until when another stream uses a block that was freed, and who says that it has passed that.
     shared: Vec<(u64, Receiver<()>)>,
@@ -50,6 +61,9 @@ impl<'a> Run<'a> {
             pace: Pace::new(),
             ticks: Ticks::start(),
             times: Vec::with_capacity(ops.len()),
+            shares: player.recording.shares(),
+            each: true,
+            grouped: (0, 0),
             baton: None,
             shared: Vec::new(),
             outcome: Outcome::default(),
@@ -67,28 +81,57 @@ impl<'a> Run<'a> {
 
     /// All operations, and the frees of what the program kept.
     pub(super) fn play(&mut self, progress: impl Fn(u64)) -> std::result::Result<(), Failure> {
-        let ops = &self.player.recording.ops;
-        let lag = u64::from(self.task.lag).min(self.canary.most_lag());
-        let paced = lag > 0 || self.player.recording.shares();
-        let every = (lag / GATES).max(1);
-        for (i, op) in ops.iter().enumerate() {
-            if lag > 0 && (i as u64).is_multiple_of(every) {
-                self.hold_back(i as u64 + every + lag).during("--lag")?;
+        let recording = self.player.recording;
+        // What else is done between the operations is no cost of the pool.
+        let busy = self.task.lag > 0 || self.shares || self.canary.is_on() || self.task.curve;
+        let mut shown = 0;
+        for (group, ops) in recording.ops.chunks(GROUP).enumerate() {
+            let first = group * GROUP;
+            self.each = busy || group.is_multiple_of(SAMPLED);
+            if self.each {
+                ops.iter().enumerate().try_for_each(|(i, op)| self.step_and_see(first + i, op))?;
+            } else {
+                self.play_group(first, ops)?;
             }
-            self.step(op).map_err(|error| Failure::of_call(&format!("operation {i}"), &error))?;
-            if paced {
-                self.pace.advance(i as u64 + 1);
-                self.see_completed(i as u64 + 1);
-            }
-            if self.task.curve && i.is_multiple_of((ops.len() / POINTS).max(1)) {
-                self.note(i);
-            }
-            if (i + 1).is_multiple_of(SHOWN) {
-                progress(SHOWN as u64);
+            shown += ops.len();
+            if shown >= SHOWN {
+                progress(std::mem::take(&mut shown) as u64);
             }
         }
-        progress((ops.len() % SHOWN) as u64);
+        progress(shown as u64);
         self.give_back().during("giving back what the program kept")
+    }
+
+    /// Operations that are timed together, with the reading of the recording and of what is held.
+    fn play_group(&mut self, first: usize, ops: &[Op]) -> std::result::Result<(), Failure> {
+        let (mut done, clock) = (0, self.ticks);
+        let (played, ticks) = clock.time(|| {
+            ops.iter().try_for_each(|op| {
+                done += 1;
+                self.step(op)
+            })
+        });
+        played.map_err(|error| failed(first + done - 1, &error))?;
+        self.grouped = (self.grouped.0 + ops.len() as u64, self.grouped.1 + u64::from(ticks));
+        Ok(())
+    }
+
+    /// One operation, and what streams have to do with it.
+    fn step_and_see(&mut self, i: usize, op: &Op) -> std::result::Result<(), Failure> {
+        let lag = u64::from(self.task.lag).min(self.canary.most_lag());
+        let every = (lag / GATES).max(1);
+        if lag > 0 && (i as u64).is_multiple_of(every) {
+            self.hold_back(i as u64 + every + lag).during("--lag")?;
+        }
+        self.step(op).map_err(|error| failed(i, &error))?;
+        if lag > 0 || self.shares {
+            self.pace.advance(i as u64 + 1);
+            self.see_completed(i as u64 + 1);
+        }
+        if self.task.curve && i.is_multiple_of((self.player.recording.ops.len() / POINTS).max(1)) {
+            self.note(i);
+        }
+        Ok(())
     }
 
     fn step(&mut self, op: &Op) -> Result<()> {
@@ -103,21 +146,28 @@ impl<'a> Run<'a> {
                     0 => self.canary.check(held.stream, block, &held)?,
                     until => self.share(block, &held, until)?,
                 }
-                let (freed, ticks) = self.ticks.time(|| self.player.pool.free(held.address));
-                self.times.push(ticks);
-                freed?;
+                self.time(|player| player.pool.free(held.address))?;
                 if until > 0 { self.expect(&held, until) } else { Ok(()) }
             }
         }
     }
 
+    /// Calls the pool.
+    #[inline]
+    fn time<T>(&mut self, call: impl FnOnce(&Player<'_>) -> T) -> T {
+        if !self.each {
+            return call(self.player);
+        }
+        let (result, ticks) = self.ticks.time(|| call(self.player));
+        self.times.push(ticks);
+        result
+    }
+
     fn alloc(&mut self, block: u32, bytes: u64, stream: u32) -> Result<()> {
         self.canary.before_alloc()?;
         let id = self.stream(stream);
-        let (address, ticks) = self.ticks.time(|| self.player.pool.alloc(ByteSize(bytes), id));
-        match address {
+        match self.time(|player| player.pool.alloc(ByteSize(bytes), id)) {
             Ok(address) => {
-                self.times.push(ticks);
                 let held = Held { address, bytes, stream };
                 self.held[block as usize] = held;
                 self.canary.write(block, &held)
@@ -225,8 +275,13 @@ impl<'a> Run<'a> {
         let nanoseconds = self.ticks.nanoseconds();
         self.outcome.nanoseconds =
             self.times.iter().map(|&ticks| (f64::from(ticks) * nanoseconds) as f32).collect();
+        self.outcome.grouped = (self.grouped.0, self.grouped.1 as f64 * nanoseconds);
         Ok(self.outcome)
     }
+}
+
+fn failed(operation: usize, error: &Error) -> Failure {
+    Failure::of_call(&format!("operation {operation}"), error)
 }
 
 /// Lets one stream go on behind another.

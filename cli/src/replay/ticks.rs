@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 /// Where a span of time began, on both clocks.
+#[derive(Clone, Copy)]
 pub(super) struct Ticks {
     instant: Instant,
     start: u64,

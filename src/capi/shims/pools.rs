@@ -178,9 +178,9 @@ fn access(device: &Device, peers: u64) -> Result<Vec<Access>> {
     Ok((0..count).filter(is_in).map(device).collect())
 }
 
-/// The device of a driver, shared with every handle of it.
+/// The device of a driver, shared with every handle of it where PyTorch can use what those give.
 pub(super) fn shared_device(driver: u32, ordinal: Ordinal) -> Result<Arc<Device>> {
-    Ok(Arc::clone(&DeviceObject::open(driver, ordinal)?.device))
+    Ok(Arc::clone(&DeviceObject::for_hosts(driver, ordinal)?.device))
 }
 
 #[cfg(test)]

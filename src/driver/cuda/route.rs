@@ -2,7 +2,7 @@
 //! number of launches may be under way, and none has anything to keep.
 
 use super::context::{Context, Core};
-use super::copy::LONE;
+use super::copy::{Kernels, LONE};
 use super::pieces::{Piece, Pieces};
 use super::record::Record;
 use crate::driver::lines::refuse_captured;
@@ -10,7 +10,7 @@ use crate::driver::tiles::{ROUTE_HEADER, THREADS, TILE, checked, cut};
 use crate::driver::{CopySlice, Ordinal, RecordId, RouteId, RouteSlice, Stream, Way};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::ByteSize;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -35,8 +35,8 @@ pub(super) struct Route {
 #[derive(Debug, Default)]
 pub(super) struct Routes {
     last: AtomicU64,
-    routes: RwLock<HashMap<u64, Arc<Route>>>,
-    pub(super) records: RwLock<HashMap<u64, Arc<Record>>>,
+    routes: RwLock<BTreeMap<u64, Arc<Route>>>,
+    pub(super) records: RwLock<BTreeMap<u64, Arc<Record>>>,
     pub(super) pieces: Pieces,
 }
 
@@ -50,10 +50,23 @@ impl Route {
         if slices.len() != self.bytes.len() {
             return Err(fail(Kind::CountMismatch, "one slice is needed for each of the route's"));
         }
-        let highest = self.far(slices).fold(0, u64::max);
-        if highest <= u64::MAX - self.most {
-            return Ok(());
-        }
+        // A single part is looked at where it is laid out.
+        let parts = slices.len().div_ceil(self.most_of_part().max(1));
+        if parts > 1 && !self.fits(self.far(slices).fold(0, u64::max)) { self.blame(slices) } else { Ok(()) }
+    }
+
+    /// True where no slice passes the last address whose far ends are `highest` at most.
+    const fn fits(&self, highest: u64) -> bool {
+        highest <= u64::MAX - self.most
+    }
+
+    fn most_of_part(&self) -> usize {
+        self.context.kernels.as_ref().map_or(1, Kernels::most_of_route)
+    }
+
+    /// The failure of a slice that passes the last address, if one does.
+    #[cold]
+    fn blame(&self, slices: &[CopySlice]) -> Result<()> {
         for (i, (slice, bytes)) in slices.iter().zip(&self.bytes).enumerate() {
             let (far, size) = (RouteSlice::far(self.way, slice), ByteSize(*bytes));
             if far.checked_add(size).is_none() {
@@ -201,13 +214,16 @@ impl Route {
             words.resize(ROUTE_HEADER + capacity, 0);
             let (first, rest) = words.split_at_mut(ROUTE_HEADER);
             first.copy_from_slice(&head);
-            let mut all = 0;
+            let mut highest = 0;
             for (word, far) in rest.iter_mut().zip(self.far(part)) {
                 *word = far;
-                all |= far;
+                highest = far.max(highest);
+            }
+            if !self.fits(highest) {
+                self.blame(slices)?;
             }
             rest[part.len()..].fill(0);
-            take(Part { function, tiles, words, copies: all != 0 })?;
+            take(Part { function, tiles, words, copies: highest != 0 })?;
         }
         Ok(())
     }

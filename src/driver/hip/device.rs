@@ -82,6 +82,11 @@ impl Device {
         })
     }
 
+    /// Without virtual memory from here on.
+    pub(super) fn plain_only(&mut self) {
+        (self.virtual_memory, self.granularity) = (false, PLAIN);
+    }
+
     /// Bytes a second that memory moves, by its clock (two transfers a cycle) and the width of its bus; 0 unknown.
     pub(super) fn bandwidth(&self, api: &Api) -> u64 {
         let read = |attribute| u64::try_from(value_of(api, number(self.ordinal), attribute)).unwrap_or(0);

@@ -67,6 +67,15 @@ impl HipDriver {
         Ok(Self { core, books: Books::default(), timelines: Timelines::default(), lines: Lines::default() })
     }
 
+    /// The same without virtual memory on a device, for a framework that would fault on it
+    /// ([`faults_hosts`](Driver::faults_hosts)).
+    pub fn plain_only(mut self, device: Ordinal) -> Self {
+        if let Some(found) = self.core.devices.get_mut(device.0 as usize) {
+            found.plain_only();
+        }
+        self
+    }
+
     /// The runtime's version: 70251831 for 7.2.51831.
     pub fn version(&self) -> u32 {
         self.core.version
@@ -182,6 +191,10 @@ impl Driver for HipDriver {
     }
 
     driver_calls!();
+
+    fn faults_hosts(&self, device: Ordinal) -> Result<bool> {
+        self.core.faults_hosts(device)
+    }
 
     fn copy(&self, device: Ordinal, stream: Stream, slices: &[CopySlice]) -> Result<u32> {
         self.core.copy(device, stream, slices)

@@ -145,6 +145,36 @@ impl Core {
         seen
     }
 
+    /// True where the host can reach all of the device's memory, so that frameworks read it there, and is granted no
+    /// access to what is mapped. Found out by a mapping, where nothing was granted yet.
+    pub(super) fn faults_hosts(&self, device: Ordinal) -> Result<bool> {
+        let found = self.device(device, Operation::Query)?;
+        if !found.virtual_memory || !found.large_bar {
+            return Ok(false);
+        }
+        if self.host_reaches(found) {
+            self.grant_once(device)?;
+        }
+        Ok(!self.host_reaches(found))
+    }
+
+    /// Maps a block and gives the device access, and with that the host where it can be.
+    fn grant_once(&self, device: Ordinal) -> Result<()> {
+        let books = Books::default();
+        let granule = self.granularity(device)?;
+        let range = self.reserve(&books, device, granule.size(), granule)?;
+        let done = self.create(&books, device, granule.size(), CreateOptions::default()).and_then(|block| {
+            let access = [Access { device, mode: AccessMode::READ_WRITE }];
+            let granted =
+                self.map(&books, range, block).and_then(|()| self.set_access(&books, range, &access));
+            self.forget(&books, range);
+            self.log("release a self-test's block", self.release(&books, block));
+            granted
+        });
+        self.log("free a self-test's range", self.free(&books, range));
+        done
+    }
+
     /// What a test that stopped half way has left mapped.
     fn forget(&self, books: &Books, range: DeviceRange) {
         if self.holds.get(range).is_some() {

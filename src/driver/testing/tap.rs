@@ -143,6 +143,11 @@ impl<T: Tap> Driver for T {
         self.around(Call::TIMELINE_READ, NOWHERE, |d| d.timeline_read(timeline))
     }
 
+    /// Reading it is no call.
+    fn timeline_cell(&self, timeline: TimelineId) -> Option<crate::driver::TimelineCell> {
+        self.inner().timeline_cell(timeline)
+    }
+
     fn timeline_wait(&self, timeline: TimelineId, value: u64) -> Result<()> {
         self.around(Call::TIMELINE_WAIT, NOWHERE, |d| d.timeline_wait(timeline, value))
     }
@@ -183,6 +188,10 @@ impl<T: Tap> Driver for T {
 
     fn reaches(&self, device: Ordinal, owner: Ordinal) -> Result<bool> {
         self.inner().reaches(device, owner)
+    }
+
+    fn faults_hosts(&self, device: Ordinal) -> Result<bool> {
+        self.inner().faults_hosts(device)
     }
 
     fn locate(&self, context: u64, device: u64) -> Result<Ordinal> {

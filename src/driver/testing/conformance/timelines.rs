@@ -1,4 +1,5 @@
 //! Timelines, and order across streams.
+#![allow(unsafe_code, reason = "reads where streams write values")]
 
 use super::rig::{Rig, mismatch, refused, same};
 use super::{Check, Checked, Verdict};
@@ -42,6 +43,10 @@ fn raised(rig: &mut Rig) -> Verdict {
         rig.driver.timeline_write(stream, timeline, value)?;
         rig.driver.timeline_wait(timeline, value)?;
         same("the value after a wait", value, rig.driver.timeline_read(timeline)?)?;
+        if let Some(cell) = rig.driver.timeline_cell(timeline) {
+            // SAFETY: `rig` keeps the driver, and ends the timeline itself.
+            same("the value in its cell", value, unsafe { cell.read() })?;
+        }
     }
     Ok(())
 }

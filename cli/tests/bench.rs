@@ -345,7 +345,8 @@ fn copies_can_be_made_slot_by_slot() {
     let path = recording(folder.path());
     for driver in ["host", "cuda"] {
         let launches = |joint: &str| {
-            let report = json(&mut gvmm(driver, &["steps", &path, "--threshold", "4096", "--joint", joint]));
+            let arguments = ["steps", &path, "--threshold", "4096", "--copies", "around", "--joint", joint];
+            let report = json(&mut gvmm(driver, &arguments));
             assert_eq!(report["mismatches"], 0);
             report["per_step"]["copy_launches"].clone()
         };

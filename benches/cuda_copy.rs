@@ -10,8 +10,8 @@ mod cuda_common;
 use cuda_common::{Bench, Native, RW};
 use gvmm::driver::cuda::CudaDriver;
 use gvmm::driver::{
-    Access, Capabilities, CopySlice, CreateOptions, Driver, Graph, Ordinal, RecordId, RouteId, RouteSlice,
-    Stream, Way,
+    Access, Capabilities, CopySlice, CreateOptions, Driver, Graph, Ordinal, Point, RecordId, RouteId,
+    RouteSlice, Stream, Way,
 };
 use gvmm::units::{ByteSize, DevicePtr};
 use std::time::Instant;
@@ -253,11 +253,9 @@ fn graphs(bench: &Bench, timer: &Timer<'_>, rounds: usize) {
         show("launched around it, routes", around);
         let point = || {
             step.set(step.get() + 1);
-            let point = |record: RecordId, slices: &[CopySlice]| {
-                driver.route_point(record, graph, slices).expect("pointed");
-            };
-            point(records[0], &ins[step.get() % 2]);
-            point(records[1], &outs[step.get() % 2]);
+            let points: [Point<'_>; 2] =
+                [(records[0], &ins[step.get() % 2]), (records[1], &outs[step.get() % 2])];
+            driver.route_point_all(graph, &points).expect("pointed");
         };
         show("inside, pointed in each step", timer.time_prepared(stream, rounds, point, || launch(graph)));
         show("inside, not pointed anew", timer.time(stream, rounds, || launch(graph)));

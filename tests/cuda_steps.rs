@@ -163,9 +163,13 @@ fn a_step_with_copies_in_the_graph_is_two_updates_and_an_unchanged_one_nothing()
         world.bench.native.enter(0);
         let graph = world.capture();
         world.calls(1);
-        let moved = [("cuCtxGetCurrent", 2), ("cuCtxGetId", 2), ("cuGraphExecKernelNodeSetParams", 2)];
+        let moved = [("cuCtxGetCurrent", 1), ("cuCtxGetId", 1), ("cuGraphExecKernelNodeSetParams", 2)];
         assert_eq!(world.calls(2), map(&moved));
         assert_eq!(world.calls(2), map(&[]));
+        assert_eq!(world.calls(1), map(&moved));
+        // One node was updated and the other not: both are, the next time, whatever the buffers.
+        world.fake.fail("cuGraphExecKernelNodeSetParams", 2, 1);
+        assert!(world.binding.begin(world.stream, &world.buffers(2), 1).is_err());
         assert_eq!(world.calls(1), map(&moved));
         world.bench.native.leave();
         world.binding.use_graph(None).expect("not named any more");

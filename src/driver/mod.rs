@@ -48,7 +48,7 @@ pub use open::{
     DeviceSummary, ORDER, QuirkInForce, Summary, attach, attach_for_libraries, of_framework, open,
     open_plain, survey,
 };
-pub use route::{RecordId, RouteId, RouteSlice, Way};
+pub use route::{Point, RecordId, RouteId, RouteSlice, Way};
 pub use streams::{HostFunction, Streams};
 
 /// Whose driver it is. A number, since a newer library may know more.
@@ -312,6 +312,13 @@ pub trait Driver: Send + Sync + Debug {
     /// go to no one place: point them again before a launch.
     fn route_point(&self, _record: RecordId, _graph: Graph, _slices: &[CopySlice]) -> Result<()> {
         Err(NO_ROUTES)
+    }
+
+    /// [`route_point`](Self::route_point) for several records of one graph, one after the other; a failure comes with which
+    /// of them it is.
+    fn route_point_all(&self, graph: Graph, points: &[Point<'_>]) -> std::result::Result<(), (usize, Error)> {
+        let point = |(record, slices): &Point<'_>| self.route_point(*record, graph, slices);
+        points.iter().enumerate().try_for_each(|(i, each)| point(each).map_err(|e| (i, e)))
     }
 
     /// A timeline at value 0.

@@ -12,6 +12,9 @@ pub struct RouteId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RecordId(pub u64);
 
+/// Where recorded copies are to go: slices as [`Driver::route_point`](super::Driver::route_point) takes them.
+pub type Point<'a> = (RecordId, &'a [CopySlice]);
+
 /// Which way a route's copies go.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Way {

@@ -1,7 +1,7 @@
 //! The copies that each step makes in one direction: launched by begin and end, or recorded in the caller's graph.
 
 use crate::driver::{CopySlice, Graph, RecordId, RouteSlice, Stream, Way};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::units::DevicePtr;
 use crate::vm::{Device, Route};
 
@@ -98,15 +98,24 @@ impl Copies {
         self.record.is_some()
     }
 
-    /// Points the recorded copies of `graph` at the slices.
-    pub(super) fn aim(&mut self, graph: Option<Graph>) -> Result<()> {
-        let (Some(route), Some(record), Some(graph)) = (&self.route, self.record, graph) else {
-            return Ok(());
+    /// Points the recorded copies of `graph` at the slices, those of both ways in one call. A failure comes with which of
+    /// them it is.
+    pub(super) fn aim(ways: [&mut Self; 2], graph: Option<Graph>) -> std::result::Result<(), (usize, Error)> {
+        let Some(graph) = graph else { return Ok(()) };
+        let wanted = [0, 1].map(|i: usize| ways[i].record.filter(|_| ways[i].aimed != Some(graph)));
+        let point = |i: usize| wanted[i].map(|record| (record, &ways[i].slices[..]));
+        let (points, first) = match [point(0), point(1)] {
+            [Some(a), Some(b)] => ([a, b], 0),
+            [Some(a), None] => ([a, a], 0),
+            [None, Some(b)] => ([b, b], 1),
+            [None, None] => return Ok(()),
         };
-        if self.aimed != Some(graph) {
-            self.aimed = None;
-            route.point(record, graph, &self.slices)?;
-            self.aimed = Some(graph);
+        let count = wanted.iter().flatten().count();
+        if let Some(route) = &ways[first].route {
+            route.point(graph, &points[..count]).map_err(|(i, e)| (first + i, e))?;
+        }
+        for (way, _) in ways.into_iter().zip(wanted).filter(|(_, wanted)| wanted.is_some()) {
+            way.aimed = Some(graph);
         }
         Ok(())
     }

@@ -191,10 +191,9 @@ impl Layout {
     /// Has this step's copies made: points those that the graph has, and enqueues those that go in and are not there.
     /// Enqueueing comes last, since it alone cannot be taken back.
     pub(super) fn copy_in(&mut self, stream: Stream) -> Result<()> {
-        let graph = self.graph;
-        self.copies_out.aim(graph).map_err(|e| self.blame(e, |place| place.copy_out))?;
-        let copied = self.copies_in.aim(graph).and_then(|()| self.copies_in.launch(stream));
-        copied.map_err(|e| self.blame(e, |place| place.copy_in))
+        let aimed = Copies::aim([&mut self.copies_out, &mut self.copies_in], self.graph);
+        aimed.map_err(|(i, e)| self.blame(e, |place| if i == 0 { place.copy_out } else { place.copy_in }))?;
+        self.copies_in.launch(stream).map_err(|e| self.blame(e, |place| place.copy_in))
     }
 
     /// Enqueues the copies that go out, unless the graph makes them.

@@ -1,10 +1,10 @@
 //! Every driver call of this layer, counted and timed.
 
 use crate::driver::{
-    Access, Capabilities, CopySlice, CreateOptions, Driver, DriverKind, Graph, NativeBlock, Ordinal,
+    Access, Capabilities, CopySlice, CreateOptions, Driver, DriverKind, Graph, NativeBlock, Ordinal, Point,
     RecordId, RouteId, RouteSlice, Stream, TimelineId, Way,
 };
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -331,8 +331,12 @@ impl Calls {
         Self::timed(|| self.driver.route_record(stream, route))
     }
 
-    pub(crate) fn route_point(&self, record: RecordId, graph: Graph, slices: &[CopySlice]) -> Result<()> {
-        Self::timed(|| self.driver.route_point(record, graph, slices))
+    pub(crate) fn route_point_all(
+        &self,
+        graph: Graph,
+        points: &[Point<'_>],
+    ) -> std::result::Result<(), (usize, Error)> {
+        Self::timed(|| self.driver.route_point_all(graph, points))
     }
 
     pub(crate) fn timeline_create(&self) -> Result<TimelineId> {

@@ -3,7 +3,7 @@
 use super::Device;
 use super::cleanup::Leftover;
 use super::shared::Shared;
-use crate::driver::{Capabilities, CopySlice, Graph, RecordId, RouteId, RouteSlice, Stream, Way};
+use crate::driver::{Capabilities, CopySlice, Graph, Point, RecordId, RouteId, RouteSlice, Stream, Way};
 use crate::error::{Error, Kind, Operation, Result};
 use std::sync::Arc;
 
@@ -58,12 +58,12 @@ impl Route {
         self.shared.calls.route_record(stream, id)
     }
 
-    /// Points recorded copies of `graph` at the far ends of `slices` for its later launches.
+    /// Points recorded copies of `graph`, of routes of this device, at the far ends of slices for its later launches.
     ///
     /// # Errors
-    /// The driver's; point them again before a launch.
-    pub fn point(&self, record: RecordId, graph: Graph, slices: &[CopySlice]) -> Result<()> {
-        self.shared.calls.route_point(record, graph, slices)
+    /// The driver's, with which point it is; point all again before a launch.
+    pub fn point(&self, graph: Graph, points: &[Point<'_>]) -> std::result::Result<(), (usize, Error)> {
+        self.shared.calls.route_point_all(graph, points)
     }
 }
 

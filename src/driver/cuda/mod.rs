@@ -23,10 +23,10 @@ use crate::driver::lines::Lines;
 use crate::driver::timelines::Timelines;
 use crate::driver::{
     Access, AccessMode, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, Graph,
-    HostFunction, MemoryInfo, NativeBlock, Ordinal, RecordId, RouteId, RouteSlice, Stream, Streams,
+    HostFunction, MemoryInfo, NativeBlock, Ordinal, Point, RecordId, RouteId, RouteSlice, Stream, Streams,
     TimelineId, Way,
 };
-use crate::error::{Operation, Result};
+use crate::error::{Error, Operation, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
 use api::Api;
 use context::{Context, Core};
@@ -159,7 +159,11 @@ impl Driver for CudaDriver {
     }
 
     fn route_point(&self, record: RecordId, graph: Graph, slices: &[CopySlice]) -> Result<()> {
-        self.routes.point(&self.core, record, graph, slices)
+        self.routes.point(&self.core, graph, &[(record, slices)]).map_err(|(_, e)| e)
+    }
+
+    fn route_point_all(&self, graph: Graph, points: &[Point<'_>]) -> std::result::Result<(), (usize, Error)> {
+        self.routes.point(&self.core, graph, points)
     }
 }
 

@@ -4,10 +4,10 @@
 #![allow(unsafe_code, reason = "reads the driver's list of nodes")]
 
 use super::api::KernelNode;
-use super::context::Core;
+use super::context::{Core, Entered};
 use super::route::{Route, Routes, fail, launch};
 use crate::driver::tiles::THREADS;
-use crate::driver::{CopySlice, Graph, RecordId, RouteId, Stream};
+use crate::driver::{CopySlice, Graph, Point, RecordId, RouteId, Stream};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::DevicePtr;
 use std::sync::{Arc, PoisonError};
@@ -35,20 +35,38 @@ impl Routes {
         Ok(RecordId(id))
     }
 
-    /// Points a graph's copies at the far ends of `slices`. Where an update fails, earlier ones hold: the caller does not
-    /// launch the graph, and points it again.
+    /// Points a graph's copies at far ends, and asks once whether the context is as it was. Where an update fails, earlier
+    /// ones hold: the caller does not launch the graph, and points it again. A failure comes with which it is.
     pub(super) fn point(
         &self,
         core: &Core,
-        record: RecordId,
         graph: Graph,
-        slices: &[CopySlice],
-    ) -> Result<()> {
-        let record = self.find_record(record)?;
-        record.route.check(slices)?;
-        let _entered = core.enter_known(&record.route.context, Operation::Copy)?;
-        let mut nodes = record.nodes.iter();
-        record.route.each_part(slices, |part| {
+        points: &[Point<'_>],
+    ) -> std::result::Result<(), (usize, Error)> {
+        let mut entered: Option<(u64, Entered<'_>)> = None;
+        for (i, &(record, slices)) in points.iter().enumerate() {
+            let mut one = || {
+                let record = self.find_record(record)?;
+                record.route.check(slices)?;
+                let context = &record.route.context;
+                if entered.as_ref().is_none_or(|(handle, _)| *handle != context.handle) {
+                    // What was pushed last is popped first.
+                    drop(entered.take());
+                    entered = Some((context.handle, core.enter_known(context, Operation::Copy)?));
+                }
+                record.update(core, graph, slices)
+            };
+            one().map_err(|e| (i, e))?;
+        }
+        Ok(())
+    }
+}
+
+impl Record {
+    /// Points this record's nodes. Its context is current.
+    fn update(&self, core: &Core, graph: Graph, slices: &[CopySlice]) -> Result<()> {
+        let mut nodes = self.nodes.iter();
+        self.route.each_part(slices, |part| {
             let Some(node) = nodes.next() else { return Ok(()) };
             let list = [part.words.as_ptr().cast()];
             let parameters = KernelNode {

@@ -345,7 +345,8 @@ fn copies_can_be_made_slot_by_slot() {
     let path = recording(folder.path());
     for driver in ["host", "cuda"] {
         let launches = |joint: &str| {
-            let report = json(&mut gvmm(driver, &["steps", &path, "--threshold", "4096", "--joint", joint]));
+            let arguments = ["steps", &path, "--threshold", "4096", "--copies", "around", "--joint", joint];
+            let report = json(&mut gvmm(driver, &arguments));
             assert_eq!(report["mismatches"], 0);
             report["per_step"]["copy_launches"].clone()
         };
@@ -371,7 +372,7 @@ fn a_profile_can_be_read_and_says_what_it_does_not_know() {
         assert_eq!(profile.origin.driver_version, version);
         let left = text.lines().find(|line| line.contains("taken from the built-in profile"));
         let expected = "# not measured here, but taken from the built-in profile: plan_in, plan_out, cache_bytes, cold_slot, patch, \
-                        patch_slot, patch_command";
+                        patch_slot, patch_command, patch_single";
         // Too little memory to fill a cache with copies.
         let little = "# not measured here, but taken from the built-in profile: cache_bytes, cold_slot";
         assert_eq!(left, Some(if driver == "host" { expected } else { little }));

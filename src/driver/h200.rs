@@ -52,13 +52,15 @@ pub type Sizes = &'static [(u64, u64)];
 
 /// What a slice that is copied in takes on the GPU besides its bytes, what reads it afterwards included: it is where the
 /// copy left it and not where the last step did.
-pub const SLICE_IN: Sizes = &[(4, 13), (4 << 10, 28), (64 << 10, 330), (2 << 20, 250), (32 << 20, 250)];
+pub const SLICE_IN: Sizes = &[(4, 13), (4 << 10, 43), (64 << 10, 389), (2 << 20, 314), (32 << 20, 1_350)];
 /// The same of one that is copied out.
-pub const SLICE_OUT: Sizes = &[(4, 1), (2 << 20, 1)];
-/// Bytes that copies may read and write before they push out of the L2 (50 MB) what the kernels use.
-pub const CACHE_BYTES: u64 = 12 << 20;
-/// What each slot then takes longer.
-pub const COLD_SLOT: Sizes = &[(4, 250), (4 << 10, 250), (64 << 10, 800), (2 << 20, 350), (256 << 20, 3_000)];
+pub const SLICE_OUT: Sizes = &[(4, 1), (64 << 10, 1), (2 << 20, 160), (32 << 20, 740)];
+/// Bytes that copies may read and write before they push out of the L2 (50 MB) what the kernels use: with 8 MiB that these
+/// use, 16 MiB cost a twelfth of the whole effect, 24 MiB a third.
+pub const CACHE_BYTES: u64 = 16 << 20;
+/// What each slot then takes longer. Kernels look at all of up to 64 KiB, and at a part of larger ones.
+pub const COLD_SLOT: Sizes =
+    &[(4, 218), (4 << 10, 375), (64 << 10, 3_610), (2 << 20, 281), (256 << 20, 3_370)];
 
 /// Bytes a second, reads and writes both counted: 1 GiB in 504 µs.
 pub const BANDWIDTH: u64 = 4_260_000_000_000;

@@ -20,6 +20,7 @@ mod small;
 #[cfg(test)]
 mod tests;
 
+use greedy::Found;
 pub(super) use ledger::{Events, Ledger};
 
 use super::churn::{MOST_WATCHED_STEPS, Moves};
@@ -96,8 +97,10 @@ pub(super) struct Problem {
     pub(super) commands: Vec<u32>,
     /// How many commands there are.
     pub(super) command_count: u32,
-    /// A command that is patched in a step.
+    /// A command that is patched in a step, for any number of slots.
     pub(super) patch: u64,
+    /// The same for one slot.
+    pub(super) patch_single: u64,
     /// What a step costs besides in which anything is patched.
     pub(super) any_patch: u64,
     /// What a step costs besides in which anything is remapped.
@@ -133,6 +136,39 @@ struct Case {
     ways: Ways,
 }
 
+/// What `action` costs a slot by itself that moves in so many of `steps` watched steps.
+const fn own(slot: &Candidate, action: Action, moves: u64, steps: u64) -> u64 {
+    match action {
+        _ if !slot.allowed.has(action) => NEVER,
+        Action::BAKE => slot.bake * moves,
+        Action::MAP => slot.map * moves,
+        Action::COPY => slot.copy * steps,
+        _ => slot.patch * moves,
+    }
+}
+
+/// How many watched steps each set of columns stands for.
+struct Weights {
+    of: Vec<u64>,
+    steps: u64,
+}
+
+impl Weights {
+    fn new(problem: &Problem) -> Self {
+        let sets = 1u32 << problem.weights.len();
+        let of = (0..sets).map(|set| problem.weight(Moves(set as u8))).collect();
+        Self { of, steps: u64::from(problem.steps()) }
+    }
+
+    fn of(&self, moves: Moves) -> u64 {
+        self.of[moves.0 as usize]
+    }
+
+    fn own(&self, slot: &Candidate, action: Action) -> u64 {
+        own(slot, action, self.of(slot.moves), self.steps)
+    }
+}
+
 impl Problem {
     /// How many steps were watched.
     pub(super) fn steps(&self) -> u32 {
@@ -145,19 +181,23 @@ impl Problem {
         columns.filter(|(k, _)| moves.0 >> k & 1 == 1).map(|(_, &weight)| u64::from(weight)).sum()
     }
 
+    /// What a command costs for each slot that it is patched for, until as a whole it costs less.
+    fn patch_one(&self) -> u64 {
+        self.patch_single.min(self.patch)
+    }
+
+    /// What a command costs that is patched for so many slots.
+    fn patched(&self, slots: u32) -> u64 {
+        self.patch.min(self.patch_one().saturating_mul(slots.into()))
+    }
+
     fn commands_of(&self, slot: &Candidate) -> &[u32] {
         &self.commands[slot.commands.0 as usize..slot.commands.1 as usize]
     }
 
     /// What `action` costs a slot by itself in all watched steps.
     fn own(&self, slot: &Candidate, action: Action) -> u64 {
-        match action {
-            _ if !slot.allowed.has(action) => NEVER,
-            Action::BAKE => slot.bake * self.weight(slot.moves),
-            Action::MAP => slot.map * self.weight(slot.moves),
-            Action::COPY => slot.copy * u64::from(self.steps()),
-            _ => slot.patch * self.weight(slot.moves),
-        }
+        own(slot, action, self.weight(slot.moves), u64::from(self.steps()))
     }
 
     /// What the charges of `case` cost in all watched steps.
@@ -165,6 +205,35 @@ impl Problem {
         let copies = [0, 1].map(|way| if case.ways.0 >> way & 1 == 1 { self.any_copy[way] } else { 0 });
         u128::from(self.any_remap) * u128::from(self.weight(case.remaps))
             + u128::from(copies[0] + copies[1]) * u128::from(self.steps())
+    }
+
+    /// What all watched steps of `actions` cost, the cache aside.
+    fn price(&self, actions: &[Action]) -> u128 {
+        let columns = self.weights.len();
+        let mut commands = vec![0u32; self.command_count as usize * columns];
+        let (mut remaps, mut patches, mut ways, mut own) = (0, 0, 0, 0u128);
+        let weights = Weights::new(self);
+        for (slot, &action) in self.slots.iter().zip(actions) {
+            match action {
+                _ if Self::is_settled(slot) => continue,
+                Action::MAP => remaps |= slot.moves.0,
+                Action::COPY => ways |= slot.ways.0,
+                Action::PATCH => {
+                    patches |= slot.moves.0;
+                    for &command in self.commands_of(slot) {
+                        for k in (0..columns).filter(|k| slot.moves.0 >> k & 1 == 1) {
+                            commands[command as usize * columns + k] += 1;
+                        }
+                    }
+                }
+                _ => {}
+            }
+            own += u128::from(weights.own(slot, action));
+        }
+        let paid = |(slots, weight): (u32, &u32)| u128::from(self.patched(slots)) * u128::from(*weight);
+        let commands: u128 = commands.into_iter().zip(self.weights.iter().cycle()).map(paid).sum();
+        let patched = u128::from(self.any_patch) * u128::from(weights.of(Moves(patches)));
+        own + commands + patched + self.charges(Case { remaps: Moves(remaps), ways: Ways(ways) })
     }
 
     /// True for a slot that costs nothing at its buffer's own address, whatever others do.
@@ -184,38 +253,45 @@ impl Problem {
     }
 }
 
-/// The cheapest plan within the budget. Where the cheapest pushes out of the cache what the command buffer uses, the other
-/// is the cheapest that does not, within a budget that is smaller.
+/// The cheapest plan within the budget: the cheapest that leaves the cache to the command buffer, which is a budget too, or
+/// the cheapest that does not, which pays for it.
 pub(super) fn solve(problem: &Problem) -> Solution {
     debug_assert!(problem.steps() < MOST_WATCHED_STEPS, "no more columns than bits");
-    let mut free = Problem { cold: 0, ..problem.clone() };
-    let mut cold = solve_within(&free);
-    if !problem.is_cold(&cold.actions) {
-        return cold;
+    let budget = problem.budget.min(problem.warm);
+    let mut free = Problem { cold: 0, budget, ..problem.clone() };
+    let prepared = relaxed::Prepared::new(&free);
+    let Found { solution: warm, is_free } = within(&free, &prepared);
+    let is_warm = !problem.is_cold(&warm.actions);
+    if is_warm && (is_free || problem.budget <= problem.warm) {
+        return warm;
     }
     let charge = u128::from(problem.cold) * u128::from(problem.steps());
-    (cold.cost, cold.bound) = (cold.cost + charge, cold.bound + charge);
-    free.budget = free.budget.min(problem.warm);
-    let warm = solve_within(&free);
+    let least = relaxed::least(&free, &prepared) + charge;
+    if is_warm && least >= warm.cost {
+        return Solution { bound: warm.bound.min(least), ..warm };
+    }
+    free.budget = problem.budget;
+    let mut cold = within(&free, &prepared).solution;
+    cold.bound += charge;
+    cold.cost += if problem.is_cold(&cold.actions) { charge } else { 0 };
     // Some must be copied, however large.
-    if problem.is_cold(&warm.actions) {
+    if !is_warm {
         return cold;
     }
     let (bound, tried) = (cold.bound.min(warm.bound), cold.tried + warm.tried);
-    let best = if warm.cost < cold.cost { warm } else { cold };
-    Solution { bound, tried, ..best }
+    let best = if warm.cost <= cold.cost { warm } else { cold };
+    Solution { bound: bound.min(best.cost), tried, ..best }
 }
 
 /// The same where the cache is no matter.
-fn solve_within(problem: &Problem) -> Solution {
-    let relaxed = relaxed::solve(problem);
-    if problem.shadows(&relaxed.actions) <= u128::from(problem.budget) {
-        return relaxed;
-    }
+fn within(problem: &Problem, prepared: &relaxed::Prepared) -> Found {
     let choices = |slot: &&Candidate| !Problem::is_settled(slot) && slot.allowed.count() > 1;
-    if problem.slots.iter().filter(choices).count() <= EXACT_SLOTS {
-        small::solve(problem)
-    } else {
-        greedy::solve(problem)
+    if problem.slots.iter().filter(choices).count() > EXACT_SLOTS {
+        return greedy::solve(problem, prepared);
     }
+    let any = relaxed::solve(problem, prepared);
+    if problem.shadows(&any.actions) <= u128::from(problem.budget) {
+        return Found { solution: any, is_free: true };
+    }
+    Found { solution: small::solve(problem), is_free: false }
 }

@@ -99,9 +99,8 @@ impl<'a> Costs<'a> {
 
     /// What it costs a step that its copies push what the command buffer uses out of the device's cache: each of these
     /// slots is then read from memory.
-    pub(super) fn cold(&self, slots: &[Slot]) -> Cost {
-        let most = self.profile.cache_bytes;
-        let each = slots.iter().map(|slot| self.profile.cold_slot.at(slot.bytes.get().min(most)));
+    pub(super) fn cold<'s>(&self, slots: impl Iterator<Item = &'s Slot>) -> Cost {
+        let each = slots.map(|slot| self.profile.cold_slot.at(slot.bytes.get()));
         Cost { host: Picos::ZERO, gpu: each.fold(Picos::ZERO, Picos::plus) }
     }
 
@@ -132,9 +131,14 @@ impl<'a> Costs<'a> {
         Cost { host: p.step.median.plus(p.slot.median.times(slots)), gpu: Picos::ZERO }
     }
 
-    /// One command that is patched once.
+    /// One command that is patched once, for any number of slots.
     pub(super) const fn patch(&self) -> Cost {
         median(&self.profile.patch_command)
+    }
+
+    /// The same for one slot.
+    pub(super) const fn patch_single(&self) -> Cost {
+        median(&self.profile.patch_single)
     }
 
     /// What a step costs besides in which anything is patched.
@@ -170,8 +174,15 @@ impl<'a> Costs<'a> {
 
     /// `bytes` that are read and written once.
     fn moved(&self, bytes: ByteSize) -> Cost {
-        let picos = u128::from(bytes.get()) * 2_000_000_000_000 / u128::from(self.profile.bandwidth.max(1));
-        Cost { host: Picos::ZERO, gpu: Picos(u64::try_from(picos).unwrap_or(u64::MAX)) }
+        const TWICE: u64 = 2_000_000_000_000;
+        let (bytes, rate) = (bytes.get(), self.profile.bandwidth.max(1));
+        let picos = match bytes.checked_mul(TWICE) {
+            Some(product) => product / rate,
+            None => {
+                u64::try_from(u128::from(bytes) * u128::from(TWICE) / u128::from(rate)).unwrap_or(u64::MAX)
+            }
+        };
+        Cost { host: Picos::ZERO, gpu: Picos(picos) }
     }
 }
 

@@ -181,18 +181,24 @@ impl<'a> Situation<'a> {
             step = step.plus(self.own(problem, i, action));
             shadows += if action == Action::COPY { u128::from(problem.slots[i].shadow) } else { 0 };
         }
-        let Events { remaps, patches, commands, copies } = ledger.events();
-        let copied = actions.iter().zip(self.slots).filter(|(action, _)| **action == Action::COPY);
-        let copied: u128 = copied.map(|(_, slot)| u128::from(slot.bytes.get())).sum();
-        let is_cold = costs.warm_bytes().is_some_and(|warm| copied > u128::from(warm));
+        let Events { remaps, patches, commands, singles, copies } = ledger.events();
+        let copied = |wanted: bool| {
+            let slots = actions.iter().zip(self.slots);
+            slots.filter(move |(action, _)| (**action == Action::COPY) == wanted).map(|(_, slot)| slot)
+        };
+        let bytes: u128 = copied(true).map(|slot| u128::from(slot.bytes.get())).sum();
+        // What is copied is where the copy left it, which is in its own cost.
+        let is_cold = costs.warm_bytes().is_some_and(|warm| bytes > u128::from(warm));
+        let cold = if is_cold { costs.cold(copied(false)) } else { Cost::default() };
         let charges = [
             costs.any_step(self.slots.len() as u64).times(u64::from(problem.steps())),
             costs.any_remap().times(remaps),
             costs.any_patch().times(patches),
             costs.patch().times(commands),
+            costs.patch_single().times(singles),
             costs.any_copy_in().times(copies[0]),
             costs.any_copy_out().times(copies[1]),
-            if is_cold { costs.cold(self.slots).times(u64::from(problem.steps())) } else { Cost::default() },
+            cold.times(u64::from(problem.steps())),
         ];
         let step = charges.into_iter().fold(step, Cost::plus);
         let each = |side: Picos| mean(u128::from(side.0), problem);
@@ -223,12 +229,13 @@ impl<'a> Situation<'a> {
         let columns = Columns::new(self.churn);
         let mut problem = Problem {
             patch: weigh(costs.patch()),
+            patch_single: weigh(costs.patch_single()),
             any_patch: weigh(costs.any_patch()),
             any_remap: weigh(costs.any_remap()),
             any_copy: [weigh(costs.any_copy_in()), weigh(costs.any_copy_out())],
             budget: self.budget.get(),
             warm: self.warm(),
-            cold: weigh(costs.cold(self.slots)),
+            cold: weigh(costs.cold(self.slots.iter())),
             slots: Vec::with_capacity(self.slots.len()),
             ..Problem::default()
         };
@@ -253,17 +260,42 @@ impl<'a> Situation<'a> {
     }
 }
 
-/// Numbers the commands from 0, and leaves each once a slot.
-fn number(problem: &mut Problem) {
-    let mut known = problem.commands.clone();
+/// How many commands there are, and the number of each, in order. A table serves as long as it is small.
+fn numbered(commands: &[u32]) -> (u32, impl Fn(u32) -> u32 + use<>) {
+    let last = commands.iter().copied().max().map_or(0, |last| last as usize + 1);
+    let (mut table, mut known) = (Vec::new(), Vec::new());
+    if last <= 4 * commands.len() {
+        table = vec![0; last];
+        commands.iter().for_each(|&command| table[command as usize] = 1);
+        let mut sum = 0;
+        for number in &mut table {
+            (*number, sum) = (sum, sum + *number);
+        }
+        return (sum, numbers(table, known));
+    }
+    known.extend_from_slice(commands);
     known.sort_unstable();
     known.dedup();
-    problem.command_count = known.len() as u32;
+    table.clear();
+    (known.len() as u32, numbers(table, known))
+}
+
+fn numbers(table: Vec<u32>, known: Vec<u32>) -> impl Fn(u32) -> u32 {
+    move |command| match table.get(command as usize) {
+        Some(&number) => number,
+        None => known.partition_point(|&other| other < command) as u32,
+    }
+}
+
+/// Numbers the commands from 0, and leaves each once a slot.
+fn number(problem: &mut Problem) {
+    let (known, numbers_of) = numbered(&problem.commands);
+    problem.command_count = known;
     let mut numbers: Vec<u32> = Vec::with_capacity(problem.commands.len());
     for slot in &mut problem.slots {
         let own = &problem.commands[slot.commands.0 as usize..slot.commands.1 as usize];
         let start = numbers.len();
-        numbers.extend(own.iter().map(|command| known.partition_point(|other| other < command) as u32));
+        numbers.extend(own.iter().map(|&command| numbers_of(command)));
         numbers[start..].sort_unstable();
         let mut kept = start;
         for at in start..numbers.len() {

@@ -80,7 +80,8 @@ pub struct Profile {
     /// How many bytes the copies of a step may read and write before the device's cache no longer holds what the command
     /// buffer uses; 0 where that is not known, and then nothing is reckoned for it.
     pub cache_bytes: u64,
-    /// What each slot, copied or not, then costs, by its bytes: how much longer the command buffer takes.
+    /// What each slot that is not copied then costs, by its bytes: how much longer the command buffer takes. A plan is chosen
+    /// as if those that are copied paid it too: it is on or off.
     pub cold_slot: Curve,
 
     /// What begin and end of any step take, whatever its slots: host time.
@@ -94,8 +95,10 @@ pub struct Profile {
     pub patch: Charge,
     /// What each patched slot that moved takes: it is listed, and its address put into its commands.
     pub patch_slot: Figure,
-    /// What each patched command takes.
+    /// What each patched command takes, for any number of slots.
     pub patch_command: Charge,
+    /// What it takes for each slot instead, as long as that is less: for one slot.
+    pub patch_single: Charge,
 
     /// True where the executor runs ahead of the device, so that host time is hidden behind the step before; the
     /// GPU's time alone counts then. A remap, which waits for that step, is never hidden.

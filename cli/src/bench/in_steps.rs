@@ -70,12 +70,13 @@ impl Kind {
         if i < small.0 { i * small.1 % small.0 < small.1 } else { i < small.0 + large.1 }
     }
 
-    /// How many commands have a slot that moves.
-    fn commands(&self) -> usize {
-        let mut commands: Vec<usize> =
-            (0..self.small.0).filter(|&i| self.moves(i)).map(|i| i / self.per_command).collect();
-        commands.dedup();
-        commands.len()
+    /// How many commands have one slot that moves, and how many have more.
+    fn commands(&self) -> [usize; 2] {
+        let moves: Vec<bool> = (0..self.small.0).map(|i| self.moves(i)).collect();
+        let moving = moves.chunks(self.per_command).map(|slots| slots.iter().filter(|&&moves| moves).count());
+        let moving: Vec<usize> = moving.collect();
+        let count = |of: fn(&usize) -> bool| moving.iter().filter(|slots| of(slots)).count();
+        [count(|&slots| slots == 1), count(|&slots| slots > 1)]
     }
 
     fn trace(&self) -> Trace {
@@ -182,8 +183,16 @@ pub(super) fn measure(
     Ok(lab.points)
 }
 
-const ON_A_GPU: [&str; 7] =
-    ["plan_in", "plan_out", "cache_bytes", "cold_slot", "patch", "patch_slot", "patch_command"];
+const ON_A_GPU: [&str; 8] = [
+    "plan_in",
+    "plan_out",
+    "cache_bytes",
+    "cold_slot",
+    "patch",
+    "patch_slot",
+    "patch_command",
+    "patch_single",
+];
 
 impl Lab {
     pub(super) fn run(&mut self, kind: Kind) -> Result<Step, Failure> {
@@ -221,7 +230,7 @@ impl Lab {
         if cuda::can_patch().during("kernels")? {
             return self.patches(profile);
         }
-        missing.extend(["patch", "patch_slot", "patch_command"]);
+        missing.extend(["patch", "patch_slot", "patch_command", "patch_single"]);
         Ok(())
     }
 
@@ -311,16 +320,20 @@ impl Lab {
             let plan = PlanChoice::Patch;
             let kind = Kind { small: (slots, moving), plan, per_command, ..COPIED };
             let step = self.run(kind)?;
-            counts.push(vec![1.0, moving as f64, kind.commands() as f64]);
+            let [single, more] = kind.commands();
+            counts.push(vec![1.0, moving as f64, single as f64, more as f64]);
             host.push((step.host - self.looked_at(slots, moving)).max(0.0));
             gpu.push(step.gpu.unwrap_or_default().max(0.0));
         }
-        let host: [Figure; 3] = least(&counts, &host);
+        let host: [Figure; 4] = least(&counts, &host);
         profile.patch_slot = host[1];
         // On the GPU a step is what it is, whatever its commands.
         let gpu = median(gpu).unwrap_or(0.0);
         profile.patch = Charge { host: host[0], gpu: figure(gpu, 0.0) };
-        profile.patch_command = Charge { host: host[2], gpu: Figure::default() };
+        let charge = |host| Charge { host, gpu: Figure::default() };
+        profile.patch_single = charge(host[2]);
+        let more = if host[3].median > host[2].median { host[3] } else { host[2] };
+        profile.patch_command = charge(more);
         Ok(())
     }
 }
@@ -350,8 +363,8 @@ mod tests {
     #[test]
     fn in_the_made_up_recordings_so_many_buffers_change() {
         let kind = Kind { small: (512, 20), ..COPIED };
-        assert_eq!((kind.commands(), (0..512).filter(|&i| kind.moves(i)).count()), (20, 20));
-        assert_eq!(Kind { small: (512, 512), ..COPIED }.commands(), 256);
+        assert_eq!((kind.commands(), (0..512).filter(|&i| kind.moves(i)).count()), ([20, 0], 20));
+        assert_eq!(Kind { small: (512, 512), ..COPIED }.commands(), [0, 256]);
         let trace = Kind { small: (3, 1), large: (2, 1), ..COPIED }.trace();
         let changed =
             trace.steps.windows(2).map(|pair| pair[0].iter().zip(&pair[1]).filter(|(a, b)| a != b).count());

@@ -50,7 +50,8 @@ pub(super) struct Timed {
     pub(super) gpu_mean: Option<f64>,
     /// Both together.
     pub(super) mean: f64,
-    /// How far the graph alone, its launch and its run, lies apart: from the first quartile to the third.
+    /// How far the graph alone, its launch and its run, lies apart: from the first quartile to the third. Without a graph how
+    /// sure the median of host times is.
     pub(super) noise: f64,
 }
 
@@ -60,7 +61,12 @@ impl Timed {
         let host: Vec<f64> = steps.iter().map(|step| us(step.time)).collect();
         let gpu = steps.iter().filter_map(|step| step.gpu);
         let alone = gpu.clone().map(|gpu| gpu.graph_us + us(gpu.graph_host));
-        let noise = Spread::of(alone.collect()).map_or(0.0, |alone| round(alone.q3 - alone.q1));
+        let apart = |us: Vec<f64>| Spread::of(us).map_or(0.0, |us| round(us.q3 - us.q1));
+        // Without a graph: medians are as sure as a box plot's notch is wide.
+        let noise = match gpu.clone().next() {
+            Some(_) => apart(alone.collect()),
+            None => round(1.57 * apart(host.clone()) / (host.len().max(1) as f64).sqrt()),
+        };
         let gpu: Vec<f64> = gpu.map(|gpu| gpu.whole_us - gpu.graph_us).collect();
         let gpu_mean = (!gpu.is_empty()).then(|| kinds.mean(&gpu));
         let host_mean = kinds.mean(&host);

@@ -169,7 +169,8 @@ pub(super) fn steps(comparison: &Comparison) -> String {
 const MEANS: &str = "\
 a time is the mean over the steps of the timed pass, each kind of step (in which the same slots move) by its median; in
 brackets the quartiles of all steps. Ratios are of host and GPU time together; costs that differ by less than the graph alone lies
-apart (its quartiles, launch and run) count as the same: that is noise.
+apart (its quartiles, launch and run) count as the same: that is noise. A plan that is a pure strategy's too is the same program:
+the lower of both costs counts.
 ";
 
 fn strategies(recording: &Recording, unit: &str) -> Table {

@@ -1,243 +1,290 @@
 //! A good plan within a budget for many slots, and a bound of what the best could cost.
 //!
-//! For each setting of the charges the shadows are a knapsack: a slot gains what it costs otherwise less what the copy
-//! costs, and weighs its bytes. The settings whose bounds are least, a few, are filled by gain a byte and by gain, of
-//! which the better saves at least half of what the best could; those of the pure strategies are filled smallest first,
-//! which is never worse than a rule by size, and not at all, which is never worse than mapping or patching all. The best
-//! of these is the plan. The bound lets each shadow pay a rent by its bytes and takes back what the whole budget would pay:
-//! whatever the rent, no plan within the budget costs less.
+//! Each shadow pays a rent by its bytes, and the cheapest plan is found as if there were no budget: patches that slots
+//! share are decided exactly then. Whatever the rent, no plan within the budget costs less than that one with the rents,
+//! less what the whole budget would pay. Its shadows are fitted to the budget by two greedies, by gain a byte and by gain;
+//! a few rents are tried, until plan and bound lie close together. The plan is the better of these and of the
+//! rules by size, with all of which it competes, and of baking or patching all.
 
-use super::patching::{Patching, savings};
-use super::relaxed::{Cores, Priced, Totals, price, price_with};
+use super::relaxed::{Prepared, cheapest};
 use super::{Case, Ledger, NEVER, Problem, Solution, Ways};
 use crate::rebind::churn::Moves;
 use crate::rebind::slot::Action;
 use std::cmp::Ordering;
 
-/// A slot that could be copied.
-#[derive(Clone, Copy, Debug)]
-struct Item {
-    slot: u32,
-    gain: u64,
-    bytes: u64,
-}
-
-impl Item {
-    /// True for a slot that nothing else can serve.
-    const fn must(&self) -> bool {
-        self.gain >= NEVER / 2
-    }
-}
-
-type Order = fn(&Item, &Item) -> Ordering;
-
-const BY_GAIN: [Option<Order>; 2] = [Some(by_density), Some(|a, b| b.gain.cmp(&a.gain))];
-const BY_RULE: [Option<Order>; 2] = [Some(|a, b| a.bytes.cmp(&b.bytes)), None];
-
-/// How many settings are filled by gain, however many there are.
-pub(super) const MOST_FILLED: usize = 4;
-
-/// Most gain a byte first.
-fn by_density(a: &Item, b: &Item) -> Ordering {
-    let cross = |gain: u64, bytes: u64| u128::from(gain) * u128::from(bytes);
-    cross(b.gain, a.bytes).cmp(&cross(a.gain, b.bytes))
-}
-
 /// Rents are in parts of a picosecond of 2^-20.
 const RENT_BITS: u32 = 20;
 
 /// How many rents are tried.
-const MOST_RENTS: usize = 4;
+pub(super) const MOST_RENTS: u32 = 3;
 
-/// What every case needs.
+/// Plan and bound are close where they differ by less than such a part of the bound.
+const CLOSE: u128 = 200;
+
+/// A slot that could be copied.
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    slot: u32,
+    /// What it costs more where it is not copied.
+    gain: u128,
+    bytes: u64,
+}
+
+/// Most gain a byte first.
+fn by_density(a: &Item, b: &Item) -> Ordering {
+    let cross = |gain: u128, bytes: u64| gain.saturating_mul(u128::from(bytes));
+    cross(b.gain, a.bytes).cmp(&cross(a.gain, b.bytes)).then(a.slot.cmp(&b.slot))
+}
+
+/// Most gain first.
+fn by_gain(a: &Item, b: &Item) -> Ordering {
+    b.gain.cmp(&a.gain).then(a.slot.cmp(&b.slot))
+}
+
+/// The search within one budget.
 struct Search<'a> {
     problem: &'a Problem,
-    totals: Totals,
-    patching: Option<Patching>,
-    /// What it costs to patch a slot that shares nothing.
-    alone: Vec<u64>,
-    /// The least that it could.
-    share: Vec<u64>,
+    prepared: &'a Prepared,
+    /// What is copied where there is no budget, or a low rent: most gain a byte first, and most gain first.
+    orders: [Vec<Item>; 2],
+    best: Solution,
 }
 
-pub(super) fn solve(problem: &Problem) -> Solution {
-    let search = Search::new(problem);
-    let bounded = search.bounded();
-    let rules = search.rules();
-    let mut cores = Cores::new(problem, &search.totals, search.patching.as_ref());
-    let mut best = Solution { actions: Vec::new(), cost: u128::MAX, bound: 0, tried: 0 };
-    let (mut bound, mut filled) = (u128::MAX, 0);
-    for Priced { case, least, .. } in bounded {
-        if best.cost <= least {
-            break;
+/// What was found within a budget.
+pub(super) struct Found {
+    pub(super) solution: Solution,
+    /// True for the cheapest plan of all, which is within the budget.
+    pub(super) is_free: bool,
+}
+
+/// A plan within the budget.
+pub(super) fn solve(problem: &Problem, prepared: &Prepared) -> Found {
+    let best = Solution { actions: Vec::new(), cost: u128::MAX, bound: 0, tried: 0 };
+    let mut search = Search { problem, prepared, orders: Default::default(), best };
+    let mut rent = search.low_rent();
+    let mut actions = search.rented(rent);
+    if rent > 0 && search.has_room(&actions) {
+        // It is too high, and may not be needed.
+        rent = 0;
+        actions = search.rented(rent);
+    }
+    if rent == 0 && search.has_room(&actions) {
+        let Solution { bound, tried, .. } = search.best;
+        return Found { solution: Solution { actions, cost: bound, bound, tried }, is_free: true };
+    }
+    let ledger = Ledger::of(problem, &actions);
+    search.orders = orders(problem, &actions, &ledger);
+    search.offer(search.by_rule());
+    search.offer(search.all_patched());
+    search.offer(search.all_still());
+    search.fit(&actions, &ledger);
+    search.raise(rent);
+    Found { solution: search.best, is_free: false }
+}
+
+/// What `actions` copy, in both orders.
+fn orders(problem: &Problem, actions: &[Action], ledger: &Ledger<'_>) -> [Vec<Item>; 2] {
+    let mut items = Vec::new();
+    for i in (0..actions.len()).filter(|&i| actions[i] == Action::COPY && problem.slots[i].shadow > 0) {
+        let Some((_, otherwise)) = ledger.next_best(i, Action::COPY, 0) else { continue };
+        let gain = otherwise.saturating_sub(u128::from(problem.own(&problem.slots[i], Action::COPY)));
+        items.push(Item { slot: i as u32, gain, bytes: problem.slots[i].shadow });
+    }
+    items.sort_unstable_by(by_density);
+    let dense = items.clone();
+    items.sort_unstable_by(by_gain);
+    [dense, items]
+}
+
+impl Search<'_> {
+    /// Takes a plan that is cheaper than the best so far.
+    fn offer(&mut self, actions: Vec<Action>) {
+        self.best.tried += 1;
+        let mut open = self.prepared.totals.open();
+        if !open.all(|i| self.problem.slots[i].allowed.has(actions[i]))
+            || self.problem.shadows(&actions) > u128::from(self.problem.budget)
+        {
+            return;
         }
-        // It costs more to find than the first one.
-        let least = least.max(cores.least(case));
-        bound = bound.min(least);
-        if best.cost <= least {
-            continue;
+        let cost = self.problem.price(&actions);
+        if cost < self.best.cost {
+            (self.best.actions, self.best.cost) = (actions, cost);
         }
-        let by_gain = if filled < MOST_FILLED { &BY_GAIN[..] } else { &[] };
-        let by_rule = if rules.contains(&case) { &BY_RULE[..] } else { &[] };
-        filled += 1;
-        for actions in search.fill(case, by_gain.iter().chain(by_rule)) {
-            let cost = Ledger::price(problem, &actions);
-            best.tried += 1;
-            if cost < best.cost {
-                best = Solution { actions, cost, ..best };
+    }
+
+    fn is_close(&self) -> bool {
+        self.best.cost - self.best.bound.min(self.best.cost) <= self.best.bound / CLOSE
+    }
+
+    fn has_room(&self, actions: &[Action]) -> bool {
+        self.problem.shadows(actions) <= u128::from(self.problem.budget)
+    }
+
+    /// Tries higher rents than `low`, with which shadows pass the budget, until plan and bound are close.
+    fn raise(&mut self, mut low: u64) {
+        let (mut high, mut rent) = (u64::MAX, self.first_rent(&self.orders[0]).max(low.saturating_add(1)));
+        for _ in 1..MOST_RENTS {
+            if self.is_close() {
+                return;
             }
+            let actions = self.rented(rent);
+            self.fit(&actions, &Ledger::of(self.problem, &actions));
+            (low, high) = if self.has_room(&actions) { (low, rent) } else { (rent, high) };
+            rent = if high == u64::MAX { low.saturating_mul(2) } else { low + (high - low) / 2 };
         }
     }
-    Solution { bound: bound.min(best.cost), ..best }
-}
 
-impl<'a> Search<'a> {
-    fn new(problem: &'a Problem) -> Self {
-        let totals = Totals::new(problem);
-        let patching = Patching::new(problem);
-        let alone = problem.slots.iter().map(|slot| problem.patch_alone(slot)).collect();
-        let share = (0..totals.len()).map(|i| match &patching {
-            Some(patching) if totals.may_patch(i) => patching.share(i) + totals.get(i).patch,
-            _ => NEVER,
-        });
-        let share = share.collect();
-        Self { problem, totals, patching, alone, share }
+    /// Offers a plan with as many shadows as there is room for, in both orders.
+    fn fit(&mut self, actions: &[Action], ledger: &Ledger<'_>) {
+        for order in 0..2 {
+            self.offer(self.fitted(actions, ledger.clone(), order));
+        }
     }
 
-    /// The slots that gain by a copy, where one that is patched costs `patched`.
-    fn items(&self, case: Case, patched: &[u64]) -> Vec<Item> {
+    /// A rent that is too low rather than too high: as if slots shared every patch and every remap with others.
+    fn low_rent(&self) -> u64 {
+        let (totals, patching) = (&self.prepared.totals, self.prepared.patching.as_ref());
+        let all = Case { remaps: Moves(u8::MAX), ways: Ways(Ways::ALL) };
         let mut items = Vec::new();
-        for (i, total) in self.totals.iter().enumerate().filter(|(_, total)| !total.settled) {
-            let otherwise = total.in_place(case).0.min(patched[i]);
-            let gain = otherwise.saturating_sub(total.shadow(case));
-            if gain > 0 {
-                items.push(Item { slot: i as u32, gain, bytes: self.problem.slots[i].shadow });
+        for i in totals.open() {
+            let (total, bytes) = (totals.get(i), self.problem.slots[i].shadow);
+            let share = patching.filter(|_| total.may_patch).map(|patching| patching.share(i) + total.patch);
+            let otherwise = total.in_place(all).0.min(share.unwrap_or(NEVER));
+            if bytes > 0 && otherwise > total.copy {
+                items.push(Item { slot: i as u32, gain: u128::from(otherwise - total.copy), bytes });
             }
         }
-        items
+        items.sort_unstable_by(by_density);
+        self.first_rent(&items)
     }
 
-    /// Every setting, with what its plans cost at least, the least first. The rent is that of the setting whose plans may be
-    /// the cheapest, and again while that becomes another.
-    fn bounded(&self) -> Vec<Priced> {
-        let mut priced = price(self.problem, &self.totals, self.patching.as_ref());
-        let mut rented: Vec<Case> = Vec::new();
-        for _ in 0..MOST_RENTS {
-            let first = priced.iter().min_by_key(|priced| priced.least).map(|first| first.case);
-            let Some(case) = first.filter(|case| !rented.contains(case)) else { break };
-            rented.push(case);
-            self.let_out(self.rent(case), &mut priced);
-        }
-        priced.sort_by_key(|priced| priced.least);
-        priced
-    }
-
-    /// Raises bounds by what shadows at this rent say. It is rounded so that none pays too much, and the budget not too
-    /// little.
-    fn let_out(&self, rent: u64, priced: &mut [Priced]) {
-        let of = |bytes: u64| (u128::from(rent) * u128::from(bytes)) >> RENT_BITS;
-        let of = |bytes: u64| u64::try_from(of(bytes)).unwrap_or(NEVER);
-        let whole = (u128::from(rent) * u128::from(self.problem.budget)).div_ceil(1 << RENT_BITS);
-        let rented = price_with(self.problem, &self.totals, self.patching.as_ref(), of);
-        for (priced, rented) in priced.iter_mut().zip(rented) {
-            priced.least = priced.least.max(rented.least.saturating_sub(whole));
-        }
-    }
-
-    /// What a byte of the first shadow that has no room gains in this case: the rent with the highest bound for it.
-    fn rent(&self, case: Case) -> u64 {
-        let mut items = self.items(case, &self.share);
-        items.sort_unstable_by(|a, b| by_density(a, b).then(a.slot.cmp(&b.slot)));
+    /// What a byte of the first shadow gains that has no room; 0 where all have.
+    fn first_rent(&self, items: &[Item]) -> u64 {
         let mut room = self.problem.budget;
-        let last = items.iter().find(|item| match room.checked_sub(item.bytes) {
+        let first = items.iter().find(|item| match room.checked_sub(item.bytes) {
             Some(left) => {
                 room = left;
                 false
             }
             None => true,
         });
-        let rent = |item: &Item| (u128::from(item.gain) << RENT_BITS) / u128::from(item.bytes.max(1));
-        last.map_or(0, |item| u64::try_from(rent(item)).unwrap_or(u64::MAX))
+        let rent = |item: &Item| item.gain.saturating_mul(1 << RENT_BITS) / u128::from(item.bytes);
+        first.map_or(0, |item| u64::try_from(rent(item)).unwrap_or(u64::MAX))
     }
 
-    /// The settings that a rule by size pays for, whatever the size: with it the smaller slots are copied, and the others
-    /// mapped where they may be; and those in which nothing is remapped, or only what cannot be patched.
-    fn rules(&self) -> Vec<Case> {
-        let totals = &self.totals;
-        let mut slots: Vec<u32> = (0..totals.len() as u32).collect();
-        slots.retain(|&i| !totals.get(i as usize).settled);
-        slots.sort_by_key(|&i| self.problem.slots[i as usize].shadow);
-        let maps =
-            |i: u32| if totals.get(i as usize).map < NEVER { totals.get(i as usize).moves.0 } else { 0 };
-        let copies =
-            |i: u32| if totals.get(i as usize).copy < NEVER { totals.get(i as usize).ways.0 } else { 0 };
-        // From the last slot on: the columns in which those that are not copied are remapped.
-        let mut remaps = vec![0; slots.len() + 1];
-        for (n, &i) in slots.iter().enumerate().rev() {
-            let own = if self.must_copy(i) { 0 } else { maps(i) };
-            remaps[n] = remaps[n + 1] | own;
-        }
-        let must = slots.iter().filter(|&&i| self.must_copy(i)).fold(0, |ways, &i| ways | copies(i));
-        // All patched, and those mapped that cannot be.
-        let stay = slots.iter().filter(|&&i| !totals.may_patch(i as usize) && !self.must_copy(i));
-        let stay = stay.fold(0, |columns, &i| columns | maps(i));
-        let mut rules = [0, stay].map(|remaps| Case { remaps: Moves(remaps), ways: Ways(must) }).to_vec();
-        let mut ways = must;
-        for (n, remaps) in remaps.into_iter().enumerate() {
-            let case = Case { remaps: Moves(remaps), ways: Ways(ways) };
-            if rules.last() != Some(&case) {
-                rules.push(case);
-            }
-            ways |= slots.get(n).map_or(0, |&i| copies(i));
-        }
-        rules
+    /// The cheapest plan where each shadow pays this rent. It is rounded so that none pays too much, and the budget not too
+    /// little: the bound is one.
+    fn rented(&mut self, rent: u64) -> Vec<Action> {
+        let of = |bytes: u64| (u128::from(rent) * u128::from(bytes)) >> RENT_BITS;
+        let of = |bytes: u64| u64::try_from(of(bytes)).unwrap_or(NEVER);
+        let totals = self.prepared.totals.with_rent(self.problem, of);
+        let (actions, cost, tried) = cheapest(self.problem, &totals, self.prepared.patching.as_ref());
+        let whole = (u128::from(rent) * u128::from(self.problem.budget)).div_ceil(1 << RENT_BITS);
+        self.best.bound = self.best.bound.max(cost.saturating_sub(whole));
+        self.best.tried += tried;
+        actions
     }
 
-    /// True for a slot that nothing else can serve.
-    fn must_copy(&self, i: u32) -> bool {
-        let slot = &self.problem.slots[i as usize];
-        slot.allowed.has(Action::COPY) && slot.allowed.count() == 1
-    }
-
-    /// The plans of this case, one for each order.
-    fn fill<'o>(
-        &self,
-        case: Case,
-        orders: impl Iterator<Item = &'o Option<Order>>,
-    ) -> impl Iterator<Item = Vec<Action>> {
-        let items = self.items(case, &self.alone);
-        orders.map(move |order| self.plan(case, self.copied(items.clone(), *order)))
-    }
-
-    /// Which slots are copied if they are taken in this order while there is room; without one, those that must be.
-    fn copied(&self, mut items: Vec<Item>, order: Option<Order>) -> Vec<bool> {
-        let mut copied = vec![false; self.totals.len()];
-        let mut room = self.problem.budget;
-        match order {
-            Some(order) => items.sort_unstable_by(|a, b| {
-                b.must().cmp(&a.must()).then_with(|| order(a, b)).then(a.slot.cmp(&b.slot))
-            }),
-            None => items.retain(Item::must),
-        }
-        for item in items {
-            if item.bytes <= room {
-                room -= item.bytes;
-                copied[item.slot as usize] = true;
+    /// The plan with as many shadows as there is room for.
+    fn fitted(&self, actions: &[Action], mut ledger: Ledger<'_>, order: usize) -> Vec<Action> {
+        let (problem, mut actions) = (self.problem, actions.to_vec());
+        let mut used = problem.shadows(&actions);
+        let budget = u128::from(problem.budget);
+        let copied = |i: usize, actions: &[Action]| actions[i] == Action::COPY;
+        if used > budget {
+            // The last first, and before them what is copied for the rent's sake alone.
+            let known = self.orders[order].iter().rev().map(|item| item.slot as usize);
+            let mut last = vec![true; actions.len()];
+            self.orders[order].iter().for_each(|item| last[item.slot as usize] = false);
+            let others = (0..actions.len()).filter(|&i| last[i]).collect::<Vec<usize>>();
+            for i in others.into_iter().chain(known) {
+                if used <= budget {
+                    break;
+                }
+                let bytes = u128::from(problem.slots[i].shadow);
+                if bytes == 0 || !copied(i, &actions) {
+                    continue;
+                }
+                ledger.remove(i, Action::COPY);
+                actions[i] = ledger.next_best(i, Action::COPY, 0).map_or(Action::COPY, |(action, _)| action);
+                ledger.add(i, actions[i]);
+                used -= if copied(i, &actions) { 0 } else { bytes };
             }
         }
-        copied
+        for item in &self.orders[order] {
+            let (i, bytes) = (item.slot as usize, u128::from(item.bytes));
+            if copied(i, &actions) || used + bytes > budget {
+                continue;
+            }
+            ledger.remove(i, actions[i]);
+            if ledger.marginal(i, Action::COPY) < ledger.marginal(i, actions[i]) {
+                actions[i] = Action::COPY;
+                used += bytes;
+            }
+            ledger.add(i, actions[i]);
+        }
+        actions
     }
 
-    /// The best for the other slots.
-    fn plan(&self, case: Case, copied: Vec<bool>) -> Vec<Action> {
-        let in_place = |i: usize| if copied[i] { 0 } else { self.totals.get(i).in_place(case).0 };
-        let patched =
-            self.patching.as_ref().map(|patching| patching.choose(&savings(&self.totals, in_place)));
-        let action = |(i, copied): (usize, &bool)| match &patched {
-            _ if *copied => Action::COPY,
-            Some(patched) if patched[i] => Action::PATCH,
-            _ => self.totals.get(i).in_place(case).1,
-        };
-        copied.iter().enumerate().map(action).collect()
+    /// The best rule by size, whatever the size: the smaller slots are copied, and the others mapped where they may be, or
+    /// baked; patches aside.
+    fn by_rule(&self) -> Vec<Action> {
+        let totals = &self.prepared.totals;
+        let all = Case { remaps: Moves(u8::MAX), ways: Ways(Ways::ALL) };
+        let order = self.by_size();
+        // From each slot on: what it costs not to copy, and the columns in which that remaps.
+        let mut kept = vec![(0u128, 0u8); order.len() + 1];
+        for (n, &i) in order.iter().enumerate().rev() {
+            let total = totals.get(i as usize);
+            let (cost, action) = total.in_place(all);
+            let remaps = if action == Action::MAP { total.moves.0 } else { 0 };
+            kept[n] = (kept[n + 1].0 + u128::from(cost), kept[n + 1].1 | remaps);
+        }
+        let stay: Vec<usize> = totals.open().filter(|&i| totals.get(i).copy >= NEVER).collect();
+        let remaps = stay.iter().filter(|&&i| totals.get(i).in_place(all).1 == Action::MAP);
+        let remaps = remaps.fold(0, |columns, &i| columns | totals.get(i).moves.0);
+        let (mut copied, mut ways, mut room) = (0u128, 0u8, self.problem.budget);
+        let mut best = (u128::MAX, 0);
+        for (n, (others, columns)) in kept.into_iter().enumerate() {
+            let case = Case { remaps: Moves(columns | remaps), ways: Ways(ways) };
+            best = best.min((copied + others + self.problem.charges(case), n));
+            let Some(&i) = order.get(n) else { break };
+            let Some(left) = room.checked_sub(self.problem.slots[i as usize].shadow) else { break };
+            let total = totals.get(i as usize);
+            (room, copied, ways) = (left, copied + u128::from(total.copy), ways | total.ways.0);
+        }
+        let mut actions: Vec<Action> = vec![Action::BAKE; totals.len()];
+        for i in totals.open() {
+            actions[i] = totals.get(i).in_place(all).1;
+        }
+        order[..best.1].iter().for_each(|&i| actions[i as usize] = Action::COPY);
+        actions
+    }
+
+    /// Slots that may be copied, the smallest first: before them all those that nothing else can serve.
+    fn by_size(&self) -> Vec<u32> {
+        let totals = &self.prepared.totals;
+        let mut order: Vec<u32> =
+            totals.open().filter(|&i| totals.get(i).copy < NEVER).map(|i| i as u32).collect();
+        order.sort_unstable_by_key(|&i| (self.problem.slots[i as usize].shadow, i));
+        order
+    }
+
+    fn all_patched(&self) -> Vec<Action> {
+        self.first_of(&[Action::PATCH, Action::MAP, Action::BAKE, Action::COPY])
+    }
+
+    fn all_still(&self) -> Vec<Action> {
+        self.first_of(&[Action::BAKE, Action::MAP, Action::COPY, Action::PATCH])
+    }
+
+    /// For each slot the first of these that it may have.
+    fn first_of(&self, actions: &[Action]) -> Vec<Action> {
+        let mut first: Vec<Action> = vec![Action::BAKE; self.problem.slots.len()];
+        for i in self.prepared.totals.open() {
+            let allowed = self.problem.slots[i].allowed;
+            first[i] = actions.iter().copied().find(|&action| allowed.has(action)).unwrap_or(Action::BAKE);
+        }
+        first
     }
 }

@@ -1,6 +1,6 @@
 //! What a plan costs, slot by slot: who pays for what is shared.
 
-use super::{Allowed, Candidate, NEVER, Problem};
+use super::{Allowed, Candidate, Problem};
 use crate::rebind::slot::Action;
 
 /// Counts who needs each charge.
@@ -26,8 +26,10 @@ pub(in crate::rebind) struct Events {
     pub(in crate::rebind) remaps: u64,
     /// Steps in which something is patched.
     pub(in crate::rebind) patches: u64,
-    /// Commands that are patched, in all steps together.
+    /// Commands that are patched as a whole, in all steps together.
     pub(in crate::rebind) commands: u64,
+    /// Slots that commands are patched for which cost less so.
+    pub(in crate::rebind) singles: u64,
     /// Joint copies in and out.
     pub(in crate::rebind) copies: [u64; 2],
 }
@@ -46,11 +48,11 @@ impl<'a> Ledger<'a> {
         Self { problem, remaps: [0; 8], patches: [0; 8], commands, copies: [0; 2], shadows: 0 }
     }
 
-    /// What all watched steps of `actions` cost, in picoseconds.
-    pub(in crate::rebind) fn price(problem: &'a Problem, actions: &[Action]) -> u128 {
+    /// With all slots, served by `actions`.
+    pub(in crate::rebind) fn of(problem: &'a Problem, actions: &[Action]) -> Self {
         let mut ledger = Self::new(problem);
-        let slots = actions.iter().enumerate();
-        slots.map(|(i, &action)| ledger.add(i, action)).sum()
+        actions.iter().enumerate().for_each(|(i, &action)| ledger.count(i, action, Change::Comes));
+        ledger
     }
 
     /// How often each charge is paid by those that are in.
@@ -60,11 +62,21 @@ impl<'a> Ledger<'a> {
             let columns = counts.iter().zip(weights.iter().cycle());
             columns.filter(|(count, _)| **count > 0).map(|(_, &weight)| u64::from(weight)).sum()
         };
+        let problem = self.problem;
+        // As a whole, or slot by slot.
+        let patched = |whole: bool| -> u64 {
+            let cells = self.commands.iter().zip(weights.iter().cycle()).filter(|(slots, _)| **slots > 0);
+            let is_whole = |slots: u64| problem.patch_one().saturating_mul(slots) >= problem.patch;
+            let times = cells.map(|(&slots, &weight)| (u64::from(slots), u64::from(weight)));
+            let times = times.filter(|(slots, _)| is_whole(*slots) == whole);
+            times.map(|(slots, weight)| if whole { weight } else { slots * weight }).sum()
+        };
         let columns = weights.len();
         Events {
             remaps: paid(&self.remaps[..columns]),
             patches: paid(&self.patches[..columns]),
-            commands: paid(&self.commands),
+            commands: patched(true),
+            singles: patched(false),
             copies: self.copies.map(|count| if count > 0 { u64::from(self.problem.steps()) } else { 0 }),
         }
     }
@@ -96,8 +108,12 @@ impl<'a> Ledger<'a> {
         let problem = self.problem;
         let column = |k: usize| -> u128 {
             let commands = problem.commands_of(slot).iter();
-            let own = commands.map(|&c| self.fresh(self.commands[self.cell(c, k)], problem.patch, k));
-            own.sum::<u128>() + self.fresh(self.patches[k], problem.any_patch, k)
+            let more = |&c: &u32| {
+                let slots = self.commands[self.cell(c, k)];
+                u128::from(problem.patched(slots + 1) - problem.patched(slots))
+            };
+            let own = commands.map(more).sum::<u128>() * u128::from(problem.weights[k]);
+            own + self.fresh(self.patches[k], problem.any_patch, k)
         };
         self.columns(slot).map(column).sum()
     }
@@ -170,15 +186,5 @@ impl Problem {
     pub(super) fn forced(slot: &Candidate) -> Option<Action> {
         let only = |Allowed(bits): Allowed| bits.is_power_of_two().then(|| Action(bits.trailing_zeros()));
         if Self::is_settled(slot) { Some(Action::BAKE) } else { only(slot.allowed) }
-    }
-
-    /// What it costs to patch a slot that shares nothing, in all watched steps.
-    pub(super) fn patch_alone(&self, slot: &Candidate) -> u64 {
-        if !slot.allowed.has(Action::PATCH) {
-            return NEVER;
-        }
-        let commands = u128::from(self.patch) * self.commands_of(slot).len() as u128;
-        let each = u128::from(slot.patch) + commands + u128::from(self.any_patch);
-        u64::try_from(each * u128::from(self.weight(slot.moves))).unwrap_or(NEVER).min(NEVER)
     }
 }

@@ -1,10 +1,10 @@
 //! Which slots are patched, given what each costs otherwise: a least cut, exact however commands are shared.
 //!
-//! A patched slot needs each of its commands patched in each step in which it moves, and each such **cell** is paid
-//! once, however many slots need it; so is the charge of a step in which anything is patched. Two rules decide
-//! almost all: a cell that costs no less than all that its users could save is not worth it, nor are its users;
-//! a slot that saves more than its cells cost is worth it by itself, and its cells are free for others. What remains
-//! is a network in which the least cut is found.
+//! A patched slot needs each of its commands patched in each step in which it moves. Such a **cell** is paid for slot by
+//! slot, or once for all; the charge of a step in which anything is patched only once for all. Three rules decide almost
+//! all: a cell is not paid for as a whole where that costs no less than all that its users could pay; it is where those
+//! that are patched anyway would pay as much; a slot that saves more than it could have to pay is patched anyway. What
+//! remains is a network in which the least cut is found.
 
 use super::flow::Flow;
 use super::{Problem, relaxed::Totals};
@@ -13,8 +13,10 @@ use crate::rebind::slot::Action;
 /// The cells of a problem, and who needs them.
 #[derive(Debug)]
 pub(super) struct Patching {
-    /// What each cell costs: first commands by column, then the charge of each column.
+    /// What each cell costs as a whole: first commands by column, then the charge of each column.
     cost: Vec<u128>,
+    /// What it costs for one slot.
+    single: Vec<u128>,
     needs: Lists,
     users: Lists,
     /// What each slot pays at least if it is patched: its part of each cell, were all users patched.
@@ -64,19 +66,47 @@ enum Fate {
     No,
 }
 
-/// The two rules at work.
+/// The rules at work.
 struct Work<'a> {
     patching: &'a Patching,
-    saves: &'a [u64],
+    /// What each slot still saves, cells that it pays for by itself subtracted.
+    saves: Vec<u128>,
     slots: Vec<Fate>,
     cells: Vec<Fate>,
-    /// What the cells of a slot still cost.
+    /// What open cells may cost a slot.
     left: Vec<u128>,
-    /// What the open users of a cell could save.
+    /// What users could pay for a cell, and what those would that are patched anyway.
     worth: Vec<u128>,
+    sure: Vec<u128>,
     /// Slots and cells to look at again.
-    slots_due: Vec<u32>,
-    cells_due: Vec<u32>,
+    slots_due: Due,
+    cells_due: Due,
+}
+
+/// Numbers, each once.
+struct Due {
+    list: Vec<u32>,
+    is_in: Vec<bool>,
+}
+
+impl Due {
+    fn new(list: Vec<u32>, count: usize) -> Self {
+        let mut is_in = vec![false; count];
+        list.iter().for_each(|&i| is_in[i as usize] = true);
+        Self { list, is_in }
+    }
+
+    fn push(&mut self, i: u32) {
+        if !std::mem::replace(&mut self.is_in[i as usize], true) {
+            self.list.push(i);
+        }
+    }
+
+    fn pop(&mut self) -> Option<usize> {
+        let i = self.list.pop()? as usize;
+        self.is_in[i] = false;
+        Some(i)
+    }
 }
 
 impl Patching {
@@ -84,12 +114,15 @@ impl Patching {
     pub(super) fn new(problem: &Problem) -> Option<Self> {
         let columns = problem.weights.len();
         let charges = problem.command_count as usize * columns;
-        let mut cost: Vec<u128> = Vec::with_capacity(charges + columns);
+        let (mut cost, mut single) = (Vec::with_capacity(charges + columns), Vec::new());
         let weights = problem.weights.iter().map(|&weight| u128::from(weight));
         for _ in 0..problem.command_count {
             cost.extend(weights.clone().map(|weight| u128::from(problem.patch) * weight));
+            single.extend(weights.clone().map(|weight| u128::from(problem.patch_one()) * weight));
         }
-        cost.extend(weights.map(|weight| u128::from(problem.any_patch) * weight));
+        // A step's charge is never a slot's own.
+        cost.extend(weights.clone().map(|weight| u128::from(problem.any_patch) * weight));
+        single.extend(weights.map(|weight| u128::from(problem.any_patch) * weight));
         let mut needs = Lists { ends: Vec::with_capacity(problem.slots.len()), items: Vec::new() };
         for slot in &problem.slots {
             if slot.allowed.has(Action::PATCH) {
@@ -103,14 +136,15 @@ impl Patching {
         }
         let any = problem.slots.iter().any(|slot| slot.allowed.has(Action::PATCH));
         let users = needs.turned(cost.len());
-        let part = |(cell, cost): (usize, &u128)| cost / users.of(cell).len().max(1) as u128;
+        let part =
+            |(cell, cost): (usize, &u128)| single[cell].min(cost / users.of(cell).len().max(1) as u128);
         let parts: Vec<u128> = cost.iter().enumerate().map(part).collect();
         let share = |i: usize| {
             let share: u128 = needs.of(i).iter().map(|&cell| parts[cell as usize]).sum();
             u64::try_from(share).unwrap_or(super::NEVER)
         };
         let share = (0..problem.slots.len()).map(share).collect();
-        any.then_some(Self { cost, needs, users, share })
+        any.then_some(Self { cost, single, needs, users, share })
     }
 
     /// What slot `i` pays at least for its commands if it is patched.
@@ -118,9 +152,10 @@ impl Patching {
         self.share[i]
     }
 
-    /// Says which slots are patched where slot `i` costs `saves[i]` otherwise; 0 for one that is not to be patched.
-    pub(super) fn choose(&self, saves: &[u64]) -> Vec<bool> {
-        let mut work = Work::new(self, saves);
+    /// Says which slots are patched where slot `i` costs `saves[i]` otherwise; 0 for one that is not to be patched. `before`
+    /// were best where none saved more: they are among them, since what is worth its cells stays so.
+    pub(super) fn choose(&self, saves: &[u64], before: Option<&[bool]>) -> Vec<bool> {
+        let mut work = Work::new(self, saves, before.unwrap_or_default());
         work.run();
         let open: Vec<usize> = (0..saves.len()).filter(|&i| work.slots[i] == Fate::Open).collect();
         let mut patched: Vec<bool> = work.slots.iter().map(|fate| *fate == Fate::Yes).collect();
@@ -132,16 +167,12 @@ impl Patching {
 
     /// What the cells of these slots cost together.
     pub(super) fn paid(&self, patched: &[bool]) -> u128 {
-        let mut seen = vec![false; self.cost.len()];
-        let mut sum = 0;
+        let mut users = vec![0u32; self.cost.len()];
         for i in (0..patched.len()).filter(|&i| patched[i]) {
-            for &cell in self.needs.of(i) {
-                if !std::mem::replace(&mut seen[cell as usize], true) {
-                    sum += self.cost[cell as usize];
-                }
-            }
+            self.needs.of(i).iter().for_each(|&cell| users[cell as usize] += 1);
         }
-        sum
+        let paid = |cell: usize| self.cost[cell].min(self.single[cell] * u128::from(users[cell]));
+        (0..self.cost.len()).map(paid).sum()
     }
 
     /// Decides the slots that the rules left open.
@@ -156,11 +187,12 @@ impl Patching {
         for (n, &cell) in cells.iter().enumerate() {
             number[cell] = first + n;
             flow.edge(first + n, sink, self.cost[cell]);
+            flow.edge(source, first + n, work.sure[cell]);
         }
         for (n, &i) in open.iter().enumerate() {
-            flow.edge(source, 2 + n, u128::from(work.saves[i]));
+            flow.edge(source, 2 + n, work.saves[i]);
             for &cell in self.needs.of(i).iter().filter(|&&cell| work.cells[cell as usize] == Fate::Open) {
-                flow.edge(2 + n, number[cell as usize], u128::MAX >> 1);
+                flow.edge(2 + n, number[cell as usize], self.single[cell as usize]);
             }
         }
         let side = flow.cut(source, sink);
@@ -169,77 +201,105 @@ impl Patching {
 }
 
 impl<'a> Work<'a> {
-    fn new(patching: &'a Patching, saves: &'a [u64]) -> Self {
-        let mut worth = vec![0; patching.cost.len()];
-        let mut left = vec![0; saves.len()];
-        let mut slots = vec![Fate::No; saves.len()];
-        for (i, &saved) in saves.iter().enumerate().filter(|(_, saved)| **saved > 0) {
-            slots[i] = Fate::Open;
+    fn new(patching: &'a Patching, saves: &[u64], before: &[bool]) -> Self {
+        let (count, cells) = (saves.len(), patching.cost.len());
+        let mut work = Self {
+            patching,
+            saves: saves.iter().map(|&saved| u128::from(saved)).collect(),
+            slots: vec![Fate::No; count],
+            cells: vec![Fate::Open; cells],
+            left: vec![0; count],
+            worth: vec![0; cells],
+            sure: vec![0; cells],
+            slots_due: Due::new(Vec::new(), count),
+            cells_due: Due::new((0..cells as u32).collect(), cells),
+        };
+        for (i, &saved) in saves.iter().enumerate() {
+            let is_known = before.get(i).is_some_and(|&before| before);
+            if !is_known && saved == 0 {
+                continue;
+            }
+            work.slots[i] = if is_known { Fate::Yes } else { Fate::Open };
+            if !is_known {
+                work.slots_due.push(i as u32);
+            }
             for &cell in patching.needs.of(i) {
-                worth[cell as usize] += u128::from(saved);
-                left[i] += patching.cost[cell as usize];
+                let cell = cell as usize;
+                let single = patching.single[cell];
+                work.left[i] += single;
+                work.worth[cell] += if is_known { single } else { single.min(work.saves[i]) };
+                work.sure[cell] += if is_known { single } else { 0 };
             }
         }
-        let (slots_due, cells_due) = ((0..saves.len() as u32).collect(), (0..worth.len() as u32).collect());
-        Self {
-            patching,
-            saves,
-            slots,
-            cells: vec![Fate::Open; worth.len()],
-            left,
-            worth,
-            slots_due,
-            cells_due,
-        }
+        work
     }
 
     fn run(&mut self) {
         loop {
             if let Some(cell) = self.cells_due.pop() {
-                self.look_at_cell(cell as usize);
+                self.look_at_cell(cell);
             } else if let Some(i) = self.slots_due.pop() {
-                self.look_at_slot(i as usize);
+                self.look_at_slot(i);
             } else {
                 return;
             }
         }
     }
 
-    /// Gives up a cell that is not worth its cost, with all its users.
     fn look_at_cell(&mut self, cell: usize) {
-        let patching = self.patching;
-        if self.cells[cell] != Fate::Open || self.worth[cell] > patching.cost[cell] {
+        let (patching, cost) = (self.patching, self.patching.cost[cell]);
+        if self.cells[cell] != Fate::Open {
             return;
         }
-        self.cells[cell] = Fate::No;
-        for &i in patching.users.of(cell) {
-            if self.slots[i as usize] == Fate::Open {
-                self.slots[i as usize] = Fate::No;
-                for &other in patching.needs.of(i as usize) {
-                    self.worth[other as usize] -= u128::from(self.saves[i as usize]);
-                    self.cells_due.push(other);
-                }
+        if self.sure[cell] >= cost {
+            self.cells[cell] = Fate::Yes;
+            for &i in patching.users.of(cell) {
+                self.left[i as usize] -= patching.single[cell].min(self.left[i as usize]);
+                self.slots_due.push(i);
+            }
+        } else if self.worth[cell] <= cost {
+            self.cells[cell] = Fate::No;
+            for &i in patching.users.of(cell) {
+                self.pay(i as usize, patching.single[cell]);
             }
         }
     }
 
-    /// Patches a slot that saves more than its cells cost.
-    fn look_at_slot(&mut self, i: usize) {
+    /// A slot pays for a cell by itself, if it is patched.
+    fn pay(&mut self, i: usize, single: u128) {
+        if self.slots[i] != Fate::Open {
+            return;
+        }
+        let before = self.saves[i];
+        self.saves[i] = before.saturating_sub(single);
+        self.left[i] -= single.min(self.left[i]);
+        if self.saves[i] == 0 {
+            self.slots[i] = Fate::No;
+        }
         let patching = self.patching;
-        if self.slots[i] != Fate::Open || u128::from(self.saves[i]) <= self.left[i] {
+        for &cell in patching.needs.of(i).iter().filter(|&&cell| self.cells[cell as usize] == Fate::Open) {
+            let single = patching.single[cell as usize];
+            let less = single.min(before) - single.min(self.saves[i]);
+            if less > 0 {
+                self.worth[cell as usize] -= less;
+                self.cells_due.push(cell);
+            }
+        }
+        self.slots_due.push(i as u32);
+    }
+
+    /// Patches a slot that saves more than its cells could cost it.
+    fn look_at_slot(&mut self, i: usize) {
+        if self.slots[i] != Fate::Open || self.saves[i] <= self.left[i] {
             return;
         }
         self.slots[i] = Fate::Yes;
-        for &cell in patching.needs.of(i) {
-            if self.cells[cell as usize] == Fate::Open {
-                self.cells[cell as usize] = Fate::Yes;
-                for &user in patching.users.of(cell as usize) {
-                    if self.slots[user as usize] == Fate::Open {
-                        self.left[user as usize] -= patching.cost[cell as usize];
-                        self.slots_due.push(user);
-                    }
-                }
-            }
+        let patching = self.patching;
+        for &cell in patching.needs.of(i).iter().filter(|&&cell| self.cells[cell as usize] == Fate::Open) {
+            let single = patching.single[cell as usize];
+            self.worth[cell as usize] += single - single.min(self.saves[i]);
+            self.sure[cell as usize] += single;
+            self.cells_due.push(cell);
         }
     }
 }

@@ -1,14 +1,30 @@
 //! The cheapest plan where the budget is no matter: exact.
 
 use super::patching::{Patching, savings};
-use super::{Candidate, Case, Ledger, NEVER, Problem, Solution, Ways};
+use super::{Candidate, Case, NEVER, Problem, Solution, Ways, Weights};
 use crate::rebind::churn::Moves;
 use crate::rebind::slot::Action;
 
-/// What each slot costs by itself in all watched steps, by action.
+/// What is the same for every budget.
 #[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) totals: Totals,
+    /// None where no slot can be patched.
+    pub(super) patching: Option<Patching>,
+}
+
+impl Prepared {
+    pub(super) fn new(problem: &Problem) -> Self {
+        Self { totals: Totals::new(problem), patching: Patching::new(problem) }
+    }
+}
+
+/// What each slot costs by itself in all watched steps, by action.
+#[derive(Clone, Debug)]
 pub(super) struct Totals {
     slots: Vec<Total>,
+    /// Those that are not settled.
+    open: Vec<u32>,
 }
 
 /// One slot's.
@@ -28,17 +44,35 @@ pub(super) struct Total {
 
 impl Totals {
     pub(super) fn new(problem: &Problem) -> Self {
+        let weights = Weights::new(problem);
         let total = |slot: &Candidate| Total {
-            bake: problem.own(slot, Action::BAKE),
-            map: problem.own(slot, Action::MAP),
-            copy: problem.own(slot, Action::COPY),
-            patch: problem.own(slot, Action::PATCH),
+            bake: weights.own(slot, Action::BAKE),
+            map: weights.own(slot, Action::MAP),
+            copy: weights.own(slot, Action::COPY),
+            patch: weights.own(slot, Action::PATCH),
             moves: slot.moves,
             ways: slot.ways,
             may_patch: slot.allowed.has(Action::PATCH) && !Problem::is_settled(slot),
             settled: Problem::is_settled(slot),
         };
-        Self { slots: problem.slots.iter().map(total).collect() }
+        let slots: Vec<Total> = problem.slots.iter().map(total).collect();
+        let open = (0..slots.len() as u32).filter(|&i| !slots[i as usize].settled).collect();
+        Self { slots, open }
+    }
+
+    /// The same where each shadow of so many bytes costs `rent` besides.
+    pub(super) fn with_rent(&self, problem: &Problem, rent: impl Fn(u64) -> u64) -> Self {
+        let mut rented = self.clone();
+        for &i in &self.open {
+            let total = &mut rented.slots[i as usize];
+            total.copy = total.copy.saturating_add(rent(problem.slots[i as usize].shadow)).min(NEVER);
+        }
+        rented
+    }
+
+    /// The slots that are not settled.
+    pub(super) fn open(&self) -> impl DoubleEndedIterator<Item = usize> {
+        self.open.iter().map(|&i| i as usize)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -47,10 +81,6 @@ impl Totals {
 
     pub(super) fn may_patch(&self, i: usize) -> bool {
         self.slots[i].may_patch
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Total> {
-        self.slots.iter()
     }
 
     pub(super) fn get(&self, i: usize) -> &Total {
@@ -85,7 +115,7 @@ impl Total {
 pub(super) fn cases(totals: &Totals) -> Vec<Case> {
     let mut reachable = vec![false; 256];
     reachable[0] = true;
-    for total in totals.iter().filter(|total| !total.settled && total.map < NEVER) {
+    for total in totals.open().map(|i| totals.get(i)).filter(|total| total.map < NEVER) {
         if !reachable[total.moves.0 as usize] {
             (0..256).rev().filter(|set| reachable[*set]).collect::<Vec<usize>>().into_iter().for_each(
                 |set| {
@@ -94,7 +124,7 @@ pub(super) fn cases(totals: &Totals) -> Vec<Case> {
             );
         }
     }
-    let copies = totals.iter().any(|total| !total.settled && total.copy < NEVER);
+    let copies = totals.open().any(|i| totals.get(i).copy < NEVER);
     let ways = if copies { 0..=Ways::ALL } else { 0..=0 };
     let remaps = (0..=u8::MAX).filter(|&set| reachable[set as usize]).map(Moves);
     remaps.flat_map(|remaps| ways.clone().map(move |ways| Case { remaps, ways: Ways(ways) })).collect()
@@ -145,29 +175,27 @@ impl Sums {
     }
 }
 
-/// Prices every case at once.
-pub(super) fn price(problem: &Problem, totals: &Totals, patching: Option<&Patching>) -> Vec<Priced> {
-    price_with(problem, totals, patching, |_| 0)
+/// Sums over all slots that are not settled, of which each costs `otherwise` where it is neither mapped nor copied.
+fn sums(totals: &Totals, otherwise: impl Fn(usize, &Total) -> u64) -> Sums {
+    Sums::new(totals.open().map(|i| {
+        let total = totals.get(i);
+        (total.moves, total.ways, [otherwise(i, total), total.map, total.copy])
+    }))
 }
 
-/// The same where each shadow of so many bytes costs `rent` besides.
-pub(super) fn price_with(
-    problem: &Problem,
-    totals: &Totals,
-    patching: Option<&Patching>,
-    rent: impl Fn(u64) -> u64,
-) -> Vec<Priced> {
-    let open = || totals.iter().enumerate().filter(|(_, total)| !total.settled);
-    let slot = |(i, total): (usize, &Total), otherwise: u64| {
-        let copy = total.copy.saturating_add(rent(problem.slots[i].shadow)).min(NEVER);
-        (total.moves, total.ways, [otherwise, total.map, copy])
-    };
-    let most = Sums::new(open().map(|(i, total)| slot((i, total), total.bake)));
-    let share = |i: usize, total: &Total| {
+/// The least that a slot costs at its buffer's own address: it may be patched, and share all that it needs.
+fn at_least(patching: Option<&Patching>) -> impl Fn(usize, &Total) -> u64 {
+    move |i, total| {
         let share = patching.filter(|_| total.may_patch).map(|patching| patching.share(i) + total.patch);
         share.unwrap_or(NEVER).min(total.bake)
-    };
-    let least = Sums::new(open().map(|(i, total)| slot((i, total), share(i, total))));
+    }
+}
+
+/// Prices every case at once.
+fn price(problem: &Problem, totals: &Totals, patching: Option<&Patching>) -> Vec<Priced> {
+    let most = sums(totals, |_, total| total.bake);
+    let least = patching.map(|_| sums(totals, at_least(patching)));
+    let least = least.as_ref().unwrap_or(&most);
     let priced = |case: Case| {
         let charges = problem.charges(case);
         Priced { case, most: charges + most.of(case), least: charges + least.of(case) }
@@ -175,24 +203,39 @@ pub(super) fn price_with(
     cases(totals).into_iter().map(priced).collect()
 }
 
-pub(super) fn solve(problem: &Problem) -> Solution {
-    let totals = Totals::new(problem);
-    let patching = Patching::new(problem);
-    let mut priced = price(problem, &totals, patching.as_ref());
+pub(super) fn solve(problem: &Problem, prepared: &Prepared) -> Solution {
+    let (actions, cost, tried) = cheapest(problem, &prepared.totals, prepared.patching.as_ref());
+    Solution { actions, cost, bound: cost, tried }
+}
+
+/// No plan costs less, whatever its budget.
+pub(super) fn least(problem: &Problem, prepared: &Prepared) -> u128 {
+    let least = sums(&prepared.totals, at_least(prepared.patching.as_ref()));
+    let cases = cases(&prepared.totals).into_iter();
+    cases.map(|case| problem.charges(case) + least.of(case)).min().unwrap_or(0)
+}
+
+/// The cheapest plan by these totals, what it costs, and how many plans were made for it.
+pub(super) fn cheapest(
+    problem: &Problem,
+    totals: &Totals,
+    patching: Option<&Patching>,
+) -> (Vec<Action>, u128, u32) {
+    let mut priced = price(problem, totals, patching);
     // The first of equals counts.
     let Some(first) = priced.iter().min_by_key(|priced| priced.most).copied() else {
-        return Solution { actions: Vec::new(), cost: 0, bound: 0, tried: 0 };
+        return (Vec::new(), 0, 0);
     };
     let mut best = (first.most, first.case, None);
-    let Some(patching) = &patching else { return solution(problem, actions(&totals, first.case, None), 1) };
-    let mut cores = Cores::new(problem, &totals, Some(patching));
+    let Some(patching) = patching else { return (actions(totals, first.case, None), first.most, 1) };
+    let mut cores = Cores::new(totals, patching);
     priced.sort_by_key(|priced| priced.least);
     let mut tried = 1;
     for Priced { case, least, .. } in priced {
         if least >= best.0 {
             break;
         }
-        let core = cores.of(patching, case.ways);
+        let core = cores.of(case.ways);
         let own = Case { remaps: core.remaps, ways: case.ways };
         let cost = core.cost + problem.charges(own);
         if cost < best.0 {
@@ -202,31 +245,30 @@ pub(super) fn solve(problem: &Problem) -> Solution {
             continue;
         }
         tried += 1;
-        let (core, patched) = decide(&totals, patching, case);
+        let (core, patched) = decide(totals, patching, case, Some(&core.patched));
         let cost = core + problem.charges(case);
         if cost < best.0 {
             best = (cost, case, Some(patched));
         }
     }
-    solution(problem, actions(&totals, best.1, best.2.as_deref()), tried + cores.found())
+    (actions(totals, best.1, best.2.as_deref()), best.0, tried + cores.found())
 }
 
 /// What all slots cost in a case at best, its charges aside, and which slots are patched.
-fn decide(totals: &Totals, patching: &Patching, case: Case) -> (u128, Vec<bool>) {
+/// `before` were patched in a case that allows all that this one does.
+fn decide(totals: &Totals, patching: &Patching, case: Case, before: Option<&[bool]>) -> (u128, Vec<bool>) {
     let best = |i: usize| totals.get(i).best(case).0;
-    let patched = patching.choose(&savings(totals, best));
-    let open = totals.iter().zip(&patched).enumerate().filter(|(_, (total, _))| !total.settled);
-    let own = open.map(|(i, (total, &patched))| if patched { total.patch } else { best(i) });
+    let patched = patching.choose(&savings(totals, best), before);
+    let own = totals.open().map(|i| if patched[i] { totals.get(i).patch } else { best(i) });
     let own: u128 = own.map(u128::from).sum();
     (own + patching.paid(&patched), patched)
 }
 
 /// The cheapest plan for any set of copies, with every remap allowed and its charges aside: found once, and no plan of a
-/// case costs less, whatever its budget. It is a bound that knows how patches are shared.
-pub(super) struct Cores<'a> {
-    problem: &'a Problem,
+/// case costs less. It is a bound that knows how patches are shared.
+struct Cores<'a> {
     totals: &'a Totals,
-    patching: Option<&'a Patching>,
+    patching: &'a Patching,
     known: [Option<Core>; 4],
 }
 
@@ -239,32 +281,27 @@ struct Core {
 }
 
 impl<'a> Cores<'a> {
-    pub(super) const fn new(
-        problem: &'a Problem,
-        totals: &'a Totals,
-        patching: Option<&'a Patching>,
-    ) -> Self {
-        Self { problem, totals, patching, known: [const { None }; 4] }
+    const fn new(totals: &'a Totals, patching: &'a Patching) -> Self {
+        Self { totals, patching, known: [const { None }; 4] }
     }
 
-    /// No plan of this case costs less, whatever its budget.
-    pub(super) fn least(&mut self, case: Case) -> u128 {
-        let Some(patching) = self.patching else { return 0 };
-        self.of(patching, case.ways).cost + self.problem.charges(case)
-    }
-
-    fn of(&mut self, patching: &Patching, ways: Ways) -> &Core {
-        let totals = self.totals;
-        self.known[ways.0 as usize].get_or_insert_with(|| {
+    fn of(&mut self, ways: Ways) -> &Core {
+        let (totals, patching) = (self.totals, self.patching);
+        let [others @ .., all] = &mut self.known;
+        let find = |ways, before: Option<&[bool]>| {
             let case = Case { remaps: Moves(u8::MAX), ways };
-            let (cost, patched) = decide(totals, patching, case);
+            let (cost, patched) = decide(totals, patching, case, before);
             let mapped = totals
-                .iter()
-                .zip(&patched)
-                .filter(|(total, patched)| !total.settled && !**patched && total.best(case).1 == Action::MAP);
-            let remaps = Moves(mapped.fold(0, |columns, (total, _)| columns | total.moves.0));
-            Core { cost, remaps, patched }
-        })
+                .open()
+                .filter(|&i| !patched[i] && totals.get(i).best(case).1 == Action::MAP)
+                .fold(0, |columns, i| columns | totals.get(i).moves.0);
+            Core { cost, remaps: Moves(mapped), patched }
+        };
+        let all = all.get_or_insert_with(|| find(Ways(Ways::ALL), None));
+        match others.get_mut(ways.0 as usize) {
+            Some(other) => other.get_or_insert_with(|| find(ways, Some(&all.patched))),
+            None => all,
+        }
     }
 
     /// How many were found.
@@ -274,15 +311,10 @@ impl<'a> Cores<'a> {
 }
 
 fn actions(totals: &Totals, case: Case, patched: Option<&[bool]>) -> Vec<Action> {
-    let action = |(i, total): (usize, &Total)| match patched {
-        _ if total.settled => Action::BAKE,
-        Some(patched) if patched[i] => Action::PATCH,
-        _ => total.best(case).1,
-    };
-    totals.iter().enumerate().map(action).collect()
-}
-
-fn solution(problem: &Problem, actions: Vec<Action>, tried: u32) -> Solution {
-    let cost = Ledger::price(problem, &actions);
-    Solution { actions, cost, bound: cost, tried }
+    let mut actions: Vec<Action> = vec![Action::BAKE; totals.len()];
+    for i in totals.open() {
+        let is_patched = patched.is_some_and(|patched| patched[i]);
+        actions[i] = if is_patched { Action::PATCH } else { totals.get(i).best(case).1 };
+    }
+    actions
 }

@@ -32,7 +32,7 @@ pub(super) fn solve(problem: &Problem) -> Solution {
     }
     let room = u128::from(problem.budget).saturating_sub(problem.shadows(&actions));
     few.decide(room, &mut actions);
-    let cost = Ledger::price(problem, &actions);
+    let cost = problem.price(&actions);
     Solution { actions, cost, bound: cost, tried: 1 }
 }
 

@@ -145,10 +145,15 @@ impl Curve {
 
 /// The value at `bytes` of the line through two points, not below 0; `bytes` is beyond the left one.
 fn line(left: &Point, right: &Point, bytes: u64) -> Picos {
-    let (from, to) = (i128::from(left.time.median.0), i128::from(right.time.median.0));
-    let (run, at) = (i128::from(right.bytes - left.bytes), i128::from(bytes - left.bytes));
-    let value = from + (to - from) * at / run;
-    Picos(u64::try_from(value.max(0)).unwrap_or(u64::MAX))
+    let (from, to) = (left.time.median.0, right.time.median.0);
+    let (run, at) = (right.bytes - left.bytes, bytes - left.bytes);
+    // Nearly always, and many times as fast.
+    let change = to.abs_diff(from).checked_mul(at).map(|product| product / run);
+    let change = change.unwrap_or_else(|| {
+        let product = u128::from(to.abs_diff(from)) * u128::from(at);
+        u64::try_from(product / u128::from(run)).unwrap_or(u64::MAX)
+    });
+    Picos(if to < from { from.saturating_sub(change) } else { from.saturating_add(change) })
 }
 
 #[cfg(test)]

@@ -50,6 +50,7 @@ fn visit(profile: &mut Profile, each: &mut dyn FnMut(&str, Field<'_>)) {
     visit_charge("patch", &mut p.patch, each);
     each("patch_slot_us", Field::Time(&mut p.patch_slot));
     visit_charge("patch_command", &mut p.patch_command, each);
+    visit_charge("patch_single", &mut p.patch_single, each);
     each("host_hidden", Field::Switch(&mut p.host_hidden));
 }
 
@@ -226,6 +227,7 @@ fn empty() -> Profile {
         patch: charge,
         patch_slot: time,
         patch_command: charge,
+        patch_single: charge,
         host_hidden: false,
     }
 }

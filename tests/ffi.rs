@@ -70,6 +70,7 @@ programs! {
     options "options.c",
     timelines "timelines.c",
     permanent "permanent.c",
+    sandbox "sandbox.c",
 }
 
 /// Programs that need more than being run; `golden`, `cpp`, `python`, the proofs and `scripts/sycl_check.sh` run them.

@@ -4,10 +4,24 @@
 //! After `A; light(); B` on one thread and `C; heavy(); D` on another: where B does not see C, D sees A.
 #![allow(unsafe_code, reason = "the system call has no safe door")]
 
-use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicU8, Ordering, compiler_fence, fence};
+use std::time::Duration;
 
-/// The kernel does it: set before the first call of the library goes on, and never taken back.
-static BY_KERNEL: AtomicBool = AtomicBool::new(false);
+/// Who does it: said before the first call of the library goes on, and taken back where a sandbox forbids the call later.
+static BY: AtomicU8 = AtomicU8::new(OURSELVES);
+const OURSELVES: u8 = 0;
+const KERNEL: u8 = 1;
+/// Some threads may not have seen yet that the kernel does it no more.
+const LEAVING: u8 = 2;
+
+/// How long that takes at most, and until what such a thread has stored is seen: both are done within a microsecond.
+const SETTLED: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+thread_local! {
+    /// How many of the dear ones this thread has passed.
+    pub(super) static HEAVY: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
 
 #[cfg(target_os = "linux")]
 fn membarrier(command: libc::c_int) -> bool {
@@ -27,24 +41,31 @@ const REGISTER: libc::c_int = 1 << 4;
 /// Asks the kernel, once. No call of the library is under way yet.
 pub(super) fn start() {
     if membarrier(REGISTER) && membarrier(EXPEDITED) {
-        BY_KERNEL.store(true, Ordering::SeqCst);
+        BY.store(KERNEL, Ordering::SeqCst);
     }
 }
 
 /// The cheap one of a pair.
 #[inline]
 pub(super) fn light() {
-    if BY_KERNEL.load(Ordering::Relaxed) {
+    if BY.load(Ordering::Relaxed) == KERNEL {
         compiler_fence(Ordering::SeqCst);
     } else {
         fence(Ordering::SeqCst);
     }
 }
 
-/// The dear one. False where it could not be had: then nothing is known about the other threads.
+/// The dear one.
 #[cold]
-#[must_use]
-pub(super) fn heavy() -> bool {
+pub(super) fn heavy() {
+    #[cfg(test)]
+    HEAVY.set(HEAVY.get() + 1);
     fence(Ordering::SeqCst);
-    !BY_KERNEL.load(Ordering::SeqCst) || membarrier(EXPEDITED)
+    let by = BY.load(Ordering::SeqCst);
+    if by == OURSELVES || (by == KERNEL && membarrier(EXPEDITED)) {
+        return;
+    }
+    BY.store(LEAVING, Ordering::SeqCst);
+    std::thread::sleep(SETTLED);
+    BY.store(OURSELVES, Ordering::SeqCst);
 }

@@ -16,17 +16,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 const OWN: usize = OWN_NUMBERS as usize;
 const SHARED: usize = 32;
 
+/// No object's keys.
+const EMPTY: u64 = 0;
+const ENDED: u64 = 1;
+
 /// A key and the object that it stands for, in cache lines of their own (two: they are fetched in pairs).
 #[repr(align(128))]
 struct Stripe<T> {
     busy: AtomicBool,
-    /// The key of the object, 0 once it has ended.
+    /// The key of the object; [`ENDED`] once it has ended, [`EMPTY`] once it was taken out.
     key: AtomicU64,
     object: UnsafeCell<Option<Arc<T>>>,
 }
 
 // SAFETY: `object` is read by a thread that has set `busy`, passed a barrier and then found `key` to be its own, and
-// changed by one that holds `Stripes::changing` where `key` is 0, after a heavy barrier behind that, with `busy` unset
+// changed by one that holds `Stripes::changing` where `key` is nobody's, after a heavy barrier behind that, with `busy` unset
 // since. By the barriers' rule one of the two sees the other, and stays away. An `Arc` may be used and dropped by any
 // thread where `T` is both.
 unsafe impl<T: Send + Sync> Sync for Stripe<T> {}
@@ -65,7 +69,7 @@ impl<T> Drop for Visit<'_, T> {
         self.stripe.busy.store(false, Ordering::Release);
         light();
         // It ended meanwhile, and who ended it could not take it out of here.
-        if self.stripe.key.load(Ordering::Relaxed) != self.key {
+        if self.stripe.key.load(Ordering::Relaxed) == ENDED {
             self.stripes.collect(std::slice::from_ref(self.stripe));
         }
     }
@@ -75,13 +79,13 @@ impl<T> Stripes<T> {
     pub(super) fn new() -> Self {
         let empty = |_| Stripe {
             busy: AtomicBool::new(false),
-            key: AtomicU64::new(0),
+            key: AtomicU64::new(EMPTY),
             object: UnsafeCell::new(None),
         };
         Self { all: (0..OWN + SHARED).map(empty).collect(), changing: Mutex::new(()) }
     }
 
-    /// Lets a thread in, which has `number`, to look for the object of `key` (not 0), unless its stripe is in use. Never
+    /// Lets a thread in, which has `number`, to look for the object of `key` (above [`ENDED`]), unless its stripe is in use. Never
     /// waits.
     #[inline]
     pub(super) fn visit(&self, number: u32, key: u64) -> Option<Visit<'_, T>> {
@@ -113,7 +117,7 @@ impl<T> Stripes<T> {
             stripe.key.store(key, Ordering::Release);
             old
         };
-        self.change(&self.all, put);
+        self.change(&self.all, |key| key <= ENDED, put);
     }
 
     /// Ends an object that nobody may look for any more. Stripes that calls still use are left to these, which take it
@@ -121,7 +125,7 @@ impl<T> Stripes<T> {
     #[cold]
     pub(super) fn clear(&self, key: u64) {
         for stripe in &*self.all {
-            let _ = stripe.key.compare_exchange(key, 0, Ordering::SeqCst, Ordering::Relaxed);
+            let _ = stripe.key.compare_exchange(key, ENDED, Ordering::SeqCst, Ordering::Relaxed);
         }
         self.collect(&self.all);
     }
@@ -129,16 +133,25 @@ impl<T> Stripes<T> {
     /// Takes out what has ended and is not in use.
     #[cold]
     fn collect(&self, stripes: &[Stripe<T>]) {
-        self.change(stripes, |stripe| stripe.replace(None));
+        let take = |stripe: &Stripe<T>| {
+            let old = stripe.replace(None);
+            stripe.key.store(EMPTY, Ordering::Release);
+            old
+        };
+        self.change(stripes, |key| key == ENDED, take);
     }
 
-    /// Changes stripes whose objects have ended and that are not in use.
-    fn change(&self, stripes: &[Stripe<T>], change: impl Fn(&Stripe<T>) -> Option<Arc<T>>) {
+    /// Changes stripes with such keys that are not in use.
+    fn change(
+        &self,
+        stripes: &[Stripe<T>],
+        is: impl Fn(u64) -> bool,
+        change: impl Fn(&Stripe<T>) -> Option<Arc<T>>,
+    ) {
         let changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        // Without it, who uses what is not known; what ended stays until the next one comes.
-        let known = heavy();
+        heavy();
         let free = |stripe: &&Stripe<T>| {
-            known && stripe.key.load(Ordering::Relaxed) == 0 && !stripe.busy.load(Ordering::Acquire)
+            is(stripe.key.load(Ordering::Relaxed)) && !stripe.busy.load(Ordering::Acquire)
         };
         let old: Vec<_> = stripes.iter().filter(free).map(change).collect();
         drop(changing);
@@ -150,14 +163,14 @@ impl<T> Stripes<T> {
 impl<T> Stripe<T> {
     /// Only by [`Stripes::change`].
     fn replace(&self, with: Option<Arc<T>>) -> Option<Arc<T>> {
-        // SAFETY: the caller holds `changing`, found `key` 0 and `busy` unset after a heavy barrier: see `Sync`.
+        // SAFETY: the caller holds `changing`, found `key` nobody's and `busy` unset after a heavy barrier: see `Sync`.
         unsafe { self.object.get().replace(with) }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::barrier;
+    use super::super::barrier::{self, HEAVY};
     use super::*;
 
     const COUNT: usize = OWN + SHARED;
@@ -186,6 +199,9 @@ mod tests {
         assert_eq!(Arc::strong_count(&object), 1);
         assert_eq!(Arc::strong_count(&next), COUNT - 1);
         assert!(stripes.visit(3, 9).expect("free").object().is_none(), "it was in use");
+        let barriers = HEAVY.get();
+        assert!((0..9).all(|_| stripes.visit(3, 9).expect("free").object().is_none()), "and stays empty");
+        assert_eq!(HEAVY.get(), barriers, "which costs nothing");
         assert_eq!(stripes.visit(5, 9).expect("free").object(), Some(&6));
         stripes.clear(9);
         assert_eq!(Arc::strong_count(&next), 1);

@@ -9,7 +9,8 @@
 //! each slot takes its cheapest action that the setting allows, and which slots are patched instead is a least
 //! cut (`patching`), so slots that share commands are decided together, however many they are. That is exact where the
 //! budget of shadows does not bind. Where it does, up to 14 slots with a choice are solved exactly (`small`),
-//! more by the best of three greedies, with a bound of what the best could cost (`greedy`).
+//! more by rents for shadows and two greedies, with a bound of what the best could cost (`greedy`). That copies
+//! leave the device's cache to the command buffer is a budget too, or a charge.
 
 mod flow;
 mod greedy;

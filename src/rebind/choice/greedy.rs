@@ -61,7 +61,8 @@ pub(super) struct Found {
 pub(super) fn solve(problem: &Problem, prepared: &Prepared) -> Found {
     let best = Solution { actions: Vec::new(), cost: u128::MAX, bound: 0, tried: 0 };
     let mut search = Search { problem, prepared, orders: Default::default(), best };
-    let mut rent = search.low_rent();
+    // Without patches it is known beforehand who would be copied.
+    let mut rent = if prepared.patching.is_none() { search.low_rent() } else { 0 };
     let mut actions = search.rented(rent);
     if rent > 0 && search.has_room(&actions) {
         // It is too high, and may not be needed.
@@ -141,21 +142,21 @@ impl Search<'_> {
         }
     }
 
-    /// A rent that is too low rather than too high: as if slots shared every patch and every remap with others.
+    /// A rent that is too low rather than too high: as if every remap were shared with others, and then some.
     fn low_rent(&self) -> u64 {
-        let (totals, patching) = (&self.prepared.totals, self.prepared.patching.as_ref());
+        let totals = &self.prepared.totals;
         let all = Case { remaps: Moves(u8::MAX), ways: Ways(Ways::ALL) };
         let mut items = Vec::new();
         for i in totals.open() {
             let (total, bytes) = (totals.get(i), self.problem.slots[i].shadow);
-            let share = patching.filter(|_| total.may_patch).map(|patching| patching.share(i) + total.patch);
-            let otherwise = total.in_place(all).0.min(share.unwrap_or(NEVER));
+            let otherwise = total.in_place(all).0;
             if bytes > 0 && otherwise > total.copy {
                 items.push(Item { slot: i as u32, gain: u128::from(otherwise - total.copy), bytes });
             }
         }
         items.sort_unstable_by(by_density);
-        self.first_rent(&items)
+        let rent = self.first_rent(&items);
+        rent - rent / 8
     }
 
     /// What a byte of the first shadow gains that has no room; 0 where all have.

@@ -17,6 +17,8 @@ pub(super) struct Patching {
     cost: Vec<u128>,
     /// What it costs for one slot.
     single: Vec<u128>,
+    /// The most of these: a slot that saves so much could pay for any one of them.
+    dearest: u128,
     needs: Lists,
     users: Lists,
     /// What each slot pays at least if it is patched: its part of each cell, were all users patched.
@@ -144,7 +146,8 @@ impl Patching {
             u64::try_from(share).unwrap_or(super::NEVER)
         };
         let share = (0..problem.slots.len()).map(share).collect();
-        any.then_some(Self { cost, single, needs, users, share })
+        let dearest = single.iter().copied().max().unwrap_or(0);
+        any.then_some(Self { cost, single, dearest, needs, users, share })
     }
 
     /// What slot `i` pays at least for its commands if it is patched.
@@ -277,6 +280,10 @@ impl<'a> Work<'a> {
             self.slots[i] = Fate::No;
         }
         let patching = self.patching;
+        self.slots_due.push(i as u32);
+        if self.saves[i] >= patching.dearest {
+            return;
+        }
         for &cell in patching.needs.of(i).iter().filter(|&&cell| self.cells[cell as usize] == Fate::Open) {
             let single = patching.single[cell as usize];
             let less = single.min(before) - single.min(self.saves[i]);
@@ -285,7 +292,6 @@ impl<'a> Work<'a> {
                 self.cells_due.push(cell);
             }
         }
-        self.slots_due.push(i as u32);
     }
 
     /// Patches a slot that saves more than its cells could cost it.

@@ -79,7 +79,7 @@ miri:
 	    || rustup component add --toolchain nightly miri rust-src >/dev/null 2>&1; then \
 	    MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=8 $(CARGO) +nightly miri test --lib -- rebind::plan rebind::choice::flow rebind::churn rebind::cost rebind::exchange \
 	        rebind::profile::figure rebind::threshold rebind::slot rebind::ids rebind::table rebind::overlap rebind::free_list \
-	        pool::free_index pool::heap pool::reclaim pool::size_class pool::uses vm::remap units \
+	        pool::free_index pool::heap pool::reclaim pool::size_class pool::uses vm::remap vm::quick capi::stripes units \
 	        --skip pool::heap::tests::random_acts; \
 	else echo "skipped: Miri: no nightly toolchain has it here"; test -z "$(GVMM_NO_SKIP)"; fi
 

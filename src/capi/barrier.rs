@@ -23,13 +23,13 @@ thread_local! {
     pub(super) static HEAVY: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 fn membarrier(command: libc::c_int) -> bool {
     // SAFETY: the call takes three integers and touches no memory of ours.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), miri))]
 fn membarrier(_: libc::c_int) -> bool {
     false
 }

@@ -208,7 +208,13 @@ impl Problem {
             + u128::from(copies[0] + copies[1]) * u128::from(self.steps())
     }
 
-    /// What all watched steps of `actions` cost, the cache aside.
+    /// What all watched steps of `actions` cost, in picoseconds.
+    pub(super) fn price_with_cache(&self, actions: &[Action]) -> u128 {
+        let cold = if self.is_cold(actions) { self.cold } else { 0 };
+        self.price(actions) + u128::from(cold) * u128::from(self.steps())
+    }
+
+    /// The same, the cache aside.
     fn price(&self, actions: &[Action]) -> u128 {
         let columns = self.weights.len();
         let mut commands = vec![0u32; self.command_count as usize * columns];
@@ -216,7 +222,7 @@ impl Problem {
         let weights = Weights::new(self);
         for (slot, &action) in self.slots.iter().zip(actions) {
             match action {
-                _ if Self::is_settled(slot) => continue,
+                Action::BAKE if slot.moves == Moves::NEVER => continue,
                 Action::MAP => remaps |= slot.moves.0,
                 Action::COPY => ways |= slot.ways.0,
                 Action::PATCH => {
@@ -238,7 +244,7 @@ impl Problem {
     }
 
     /// True for a slot that costs nothing at its buffer's own address, whatever others do.
-    fn is_settled(slot: &Candidate) -> bool {
+    pub(super) fn is_settled(slot: &Candidate) -> bool {
         slot.moves == Moves::NEVER && slot.allowed.has(Action::BAKE)
     }
 

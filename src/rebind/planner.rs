@@ -94,7 +94,7 @@ pub struct Explanation {
 
 /// The cheapest plan.
 pub fn plan(situation: &Situation<'_>) -> SlotPlan {
-    let problem = situation.problem();
+    let problem = situation.open_problem();
     let Solution { actions, bound, .. } = solve(&problem);
     let price = situation.price(&problem, &actions);
     SlotPlan { actions, price, bound: mean(bound, &problem) }
@@ -174,12 +174,14 @@ impl<'a> Situation<'a> {
     }
 
     fn price(&self, problem: &Problem, actions: &[Action]) -> Price {
-        let (costs, mut ledger) = (self.costs(), Ledger::new(problem));
-        let (mut counted, mut step, mut shadows) = (0u128, Cost::default(), 0u128);
+        let (costs, ledger) = (self.costs(), Ledger::of(problem, actions));
+        let (counted, shadows) = (problem.price_with_cache(actions), problem.shadows(actions));
+        let mut step = Cost::default();
         for (i, &action) in actions.iter().enumerate() {
-            counted += ledger.add(i, action);
-            step = step.plus(self.own(problem, i, action));
-            shadows += if action == Action::COPY { u128::from(problem.slots[i].shadow) } else { 0 };
+            // What stays and never moves costs nothing.
+            if action != Action::BAKE || problem.slots[i].moves != Moves::NEVER {
+                step = step.plus(self.own(problem, i, action));
+            }
         }
         let Events { remaps, patches, commands, singles, copies } = ledger.events();
         let copied = |wanted: bool| {
@@ -224,6 +226,16 @@ impl<'a> Situation<'a> {
 
     /// The same as plain numbers.
     pub(super) fn problem(&self) -> Problem {
+        self.problem_of(|_| true)
+    }
+
+    /// The same for who decides: nobody asks what else could serve a slot that costs nothing as it is.
+    fn open_problem(&self) -> Problem {
+        self.problem_of(|slot| !Problem::is_settled(slot))
+    }
+
+    /// With the costs of those slots that are asked for.
+    fn problem_of(&self, is_asked: impl Fn(&Candidate) -> bool) -> Problem {
         let costs = self.costs();
         let weigh = |cost: Cost| costs.weigh(cost);
         let columns = Columns::new(self.churn);
@@ -239,20 +251,29 @@ impl<'a> Situation<'a> {
             slots: Vec::with_capacity(self.slots.len()),
             ..Problem::default()
         };
+        // Small slots have windows of one size.
+        let mut remap = (ByteSize::ZERO, costs.remap(ByteSize::ZERO));
         for (i, slot) in self.slots.iter().enumerate() {
             let start = problem.commands.len() as u32;
             problem.commands.extend(self.commands.map(|commands| commands.of(i)).unwrap_or_default());
-            problem.slots.push(Candidate {
+            let candidate = Candidate {
                 moves: columns.of(self.moves(i)),
                 allowed: self.allowed(i),
                 ways: Ways(u8::from(slot.direction.reads()) | u8::from(slot.direction.writes()) << 1),
                 shadow: if slot.brings_shadow() { 0 } else { slot.bytes.get() },
                 bake: weigh(Costs::bake()),
-                map: weigh(costs.remap(self.window(slot))),
-                copy: weigh(costs.copy(slot)),
                 patch: weigh(costs.patch_slot()),
                 commands: (start, problem.commands.len() as u32),
-            });
+                ..Candidate::default()
+            };
+            if !is_asked(&candidate) {
+                problem.slots.push(candidate);
+                continue;
+            }
+            let window = self.window(slot);
+            remap = if window == remap.0 { remap } else { (window, costs.remap(window)) };
+            let (map, copy) = (weigh(remap.1), weigh(costs.copy(slot)));
+            problem.slots.push(Candidate { map, copy, ..candidate });
         }
         number(&mut problem);
         problem.weights = columns.weights;

@@ -76,7 +76,9 @@ pub(super) fn solve(problem: &Problem, prepared: &Prepared) -> Found {
     let ledger = Ledger::of(problem, &actions);
     search.orders = orders(problem, &actions, &ledger);
     search.offer(search.by_rule());
-    search.offer(search.all_patched());
+    if prepared.patching.is_some() {
+        search.offer(search.all_patched());
+    }
     search.offer(search.all_still());
     search.fit(&actions, &ledger);
     search.raise(rent);

@@ -345,3 +345,20 @@ fn ten_thousand_slots_that_move_in_any_steps_take_few_plans() {
         }
     }
 }
+
+/// A slot that never moves costs what copying it takes, if it is copied.
+#[test]
+fn what_stays_is_paid_for_where_it_is_copied() {
+    let slot =
+        Candidate { allowed: Allowed(0b0101), ways: Ways(1), shadow: 8, copy: 7, ..Candidate::default() };
+    let problem = Problem {
+        weights: vec![2, 1],
+        slots: vec![slot],
+        any_copy: [10, 0],
+        warm: 7,
+        cold: 100,
+        ..Problem::default()
+    };
+    assert_eq!(problem.price_with_cache(&[Action::BAKE]), 0);
+    assert_eq!(problem.price_with_cache(&[Action::COPY]), 3 * 117);
+}

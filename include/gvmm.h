@@ -2136,7 +2136,8 @@ gvmm_status gvmm_pool_create(gvmm_device *device,
                              gvmm_pool **out_pool);
 
 /**
- * Gives a pool's memory back once the streams that used it have passed what is enqueued on them now. Never waits.
+ * Gives a pool's memory back once the streams that used it have passed what is enqueued on them now. Never waits for
+ * them.
  *
  * State: before, every block has been freed and every private pool released; after success the handle is invalid.
  * A handle that was given for a pool of somebody else's only ends itself.

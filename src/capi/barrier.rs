@@ -14,7 +14,8 @@ const KERNEL: u8 = 1;
 /// Some threads may not have seen yet that the kernel does it no more.
 const LEAVING: u8 = 2;
 
-/// How long that takes at most, and until what such a thread has stored is seen: both are done within a microsecond.
+/// Far longer than that takes, and than a store of such a thread stays unseen: it runs, or the kernel's switch away from it was a
+/// full barrier. The memory model promises no time; this happens once, and only where the kernel refuses what it had granted.
 const SETTLED: Duration = Duration::from_millis(10);
 
 #[cfg(test)]

@@ -101,7 +101,8 @@ pub unsafe extern "C" fn gvmm_pool_create(
     })
 }
 
-/// Gives a pool's memory back once the streams that used it have passed what is enqueued on them now. Never waits.
+/// Gives a pool's memory back once the streams that used it have passed what is enqueued on them now. Never waits for
+/// them.
 ///
 /// State: before, every block has been freed and every private pool released; after success the handle is invalid.
 /// A handle that was given for a pool of somebody else's only ends itself.

@@ -163,7 +163,7 @@ pub(super) fn steps(comparison: &Comparison) -> String {
             strategies(recording, unit)
         )
     });
-    let told = comparison.header.text() + MEANS;
+    let told = comparison.header.text() + "\n" + MEANS;
     std::iter::once(told).chain(parts).collect::<Vec<_>>().join("\n")
 }
 

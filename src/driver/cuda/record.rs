@@ -85,9 +85,11 @@ impl Routes {
             let record = self.find_record(id).map_err(|e| (i, e))?;
             record.check(slices).map_err(|e| (i, e))?;
             let next = match rest.peek() {
-                Some(&(_, &(next, slices))) if record.others.is_some() => {
-                    self.find_record(next).map_err(|e| (i + 1, e))?.behind(id, slices).map_err(|e| (i + 1, e))?
-                }
+                Some(&(_, &(next, slices))) if record.others.is_some() => self
+                    .find_record(next)
+                    .map_err(|e| (i + 1, e))?
+                    .behind(id, slices)
+                    .map_err(|e| (i + 1, e))?,
                 _ => None,
             };
             if next.is_some() {

@@ -199,7 +199,7 @@ fn copies_in_recorded_anew_alone_ask_for_those_out() {
         let half = streams.capture_end(world.stream).expect("a graph");
         world.binding.use_graph(Some(half)).expect("named");
         let refused = world.binding.begin(world.stream, &world.buffers(2), 1).expect_err("half");
-        assert_eq!((refused.kind, refused.entry), (Kind::WrongState, None));
+        assert_eq!((refused.kind, refused.entry), (Kind::InvalidArgument, None));
         let whole = world.capture();
         world.calls(2);
         world.binding.use_graph(None).expect("not named any more");

@@ -196,7 +196,7 @@ impl Copies {
 }
 
 const APART: Error = Error::new(
-    Kind::WrongState,
+    Kind::InvalidArgument,
     Operation::Begin,
     "the copies in were recorded anew without those out: record both into the graph",
 );

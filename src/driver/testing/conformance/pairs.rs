@@ -51,7 +51,7 @@ impl Pair {
         let [inward, outward] = self.routes;
         rig.streams().capture_begin(self.stream)?;
         let ahead = rig.driver.route_record_ahead(self.stream, inward, outward);
-        let behind = ahead.clone().and_then(|id| rig.driver.route_record_behind(self.stream, outward, id));
+        let behind = ahead.and_then(|id| rig.driver.route_record_behind(self.stream, outward, id));
         let graph = rig.capture_end(self.stream)?;
         Ok((graph, [ahead?, behind?.0]))
     }

@@ -116,6 +116,7 @@ impl Service {
         commands: Option<Commands>,
     ) -> std::result::Result<Self, Failure> {
         let (slots, churn) = (slots(trace), churn(trace));
+        let commands = commands.filter(|_| device.capabilities().has(Capabilities::PATCHES));
         let options = Options { threshold: serving.threshold, free: None, access: serving.access.clone() };
         let planned = |commands: &Option<Commands>| {
             let plan = PlanOptions {

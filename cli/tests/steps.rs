@@ -167,6 +167,14 @@ fn a_profile_decides_and_another_devices_is_refused() {
     let report = steps("llama_donate", &["--plan", "auto", "--profile", &mine]);
     assert_eq!(actions(&report), [394, 0, 0, 196]);
     assert_eq!((per_step(&report, "patches"), moves(&report)), (196.0, [0.0; 3]));
+    let by_variable = |file: &str| {
+        let path = recording("llama_donate");
+        let output = run(gvmm(&["steps", &path, "--json", "--plan", "auto"]).env("GVMM_PROFILE", file));
+        let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!((&report["mismatches"], output.status.code()), (&0.into(), Some(0)));
+        (actions(&report), stderr(&output))
+    };
+    assert_eq!(by_variable(&mine), ([394, 0, 0, 196], String::new()));
     profile.origin.device = "another".into();
     let another = write(folder.path(), "another", profile.to_text().as_bytes());
     let wrong = write(folder.path(), "wrong", b"format = 3\n");
@@ -180,6 +188,10 @@ fn a_profile_decides_and_another_devices_is_refused() {
         assert_eq!(output.status.code(), Some(2), "{file}");
         assert!(stderr(&output).contains(&format!("{file}: {message}")), "{}", stderr(&output));
     }
+    // The variable's only warns, and the built-in figures are used.
+    let own = actions(&steps("llama_donate", &["--plan", "auto"]));
+    assert_eq!(by_variable(&another).0, own);
+    assert_ne!(own, [394, 0, 0, 196]);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use super::profile::Profile;
 use super::profile_file::profile_of;
 use super::shadow::{Arena, Booking};
 use super::slot::{Action, Slot, SlotFlags};
-use crate::driver::Access;
+use crate::driver::{Access, Capabilities};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr};
 use crate::vm::Device;
@@ -25,7 +25,8 @@ use std::sync::Arc;
 /// How a binding asks for the planner.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PlanOptions {
-    /// The commands that use each slot; none where the executor cannot patch.
+    /// The commands that use each slot; none where the executor cannot patch. They do not count on a device without
+    /// [`PATCHES`](Capabilities::PATCHES).
     pub commands: Option<Commands>,
     /// How many steps to watch before the plan is frozen, 2 to [`MOST_WATCHED_STEPS`](super::MOST_WATCHED_STEPS); 0
     /// is [`DEFAULT_WATCHED_STEPS`].
@@ -102,7 +103,7 @@ impl Planner {
         };
         let peers = access.iter().filter(|access| access.device != device.ordinal()).count();
         Self {
-            commands: options.commands,
+            commands: options.commands.filter(|_| device.capabilities().has(Capabilities::PATCHES)),
             profile: options.profile.map_or_else(|| profile_of(device), Arc::new),
             rules: Rules { peers: u32::try_from(peers).unwrap_or(u32::MAX), ..options.rules },
             watched_steps,

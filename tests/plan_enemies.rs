@@ -1,0 +1,362 @@
+//! Bindings with a planner in hostile places: devices that cannot map or cannot be patched, memory of any allocator, absurd
+//! profiles, plans that were damaged on their way, other threads.
+
+mod rebind_support;
+
+use gvmm::driver::{Access, AccessMode, Ordinal};
+use gvmm::error::{Error, Kind};
+use gvmm::rebind::profile::Profile;
+use gvmm::rebind::{
+    Action, Binding, Buffer, Churn, Commands, Moves, Options, PlanOptions, Slot, Threshold, export_plan,
+    import_plan, set_shadow_budget, shadow_budget,
+};
+use gvmm::units::{ByteSize, DevicePtr};
+use rebind_support::{Given, Home, World, actions, begin, fill, holds, write_all};
+use std::sync::Barrier;
+
+const MIB: u64 = 1 << 20;
+
+fn slot(bytes: u64) -> Slot {
+    Slot::new(ByteSize(bytes))
+}
+
+fn h200() -> PlanOptions {
+    PlanOptions { profile: Profile::builtin("h200"), ..PlanOptions::default() }
+}
+
+/// One command for each slot.
+fn patching(slots: usize) -> PlanOptions {
+    let mut commands = Commands::default();
+    (0..slots as u32).for_each(|i| commands.push([i]));
+    PlanOptions { commands: Some(commands), ..h200() }
+}
+
+fn planned(world: &World, slots: &[Slot], options: PlanOptions) -> Binding {
+    Binding::planned(&world.device, slots.to_vec(), Options::default(), options).expect("a binding")
+}
+
+fn exported(slots: &[Slot], actions: &[Action]) -> Vec<u8> {
+    export_plan(slots, actions, &Churn::new(vec![Moves::NEVER; slots.len()], 4))
+}
+
+fn kind<T: std::fmt::Debug>(result: Result<T, Error>) -> Kind {
+    result.expect_err("it is refused").kind
+}
+
+/// Runs a step and looks at what came in and what went out.
+fn run(world: &World, binding: &Binding, slots: &[Slot], given: &Given, seed: u64) {
+    for (i, (slot, (buffer, _))) in slots.iter().zip(&given.buffers).enumerate() {
+        if !buffer.address.is_null() {
+            fill(buffer.address, slot.bytes, seed + i as u64);
+        }
+    }
+    begin(binding, world.stream, given).expect("begin");
+    world.synchronize();
+    let mut at = vec![DevicePtr::NULL; slots.len()];
+    binding.addresses(&mut at).expect("a layout");
+    for (i, (slot, (buffer, _))) in slots.iter().zip(&given.buffers).enumerate() {
+        assert!(buffer.address.is_null() || holds(at[i], slot.bytes, seed + i as u64), "slot {i} of {seed}");
+    }
+    write_all(world, binding, slots, seed + 1000);
+    binding.end().expect("end");
+    world.synchronize();
+    for (i, (slot, (buffer, _))) in slots.iter().zip(&given.buffers).enumerate() {
+        let arrived = buffer.address.is_null() || holds(buffer.address, slot.bytes, seed + 1000 + i as u64);
+        assert!(arrived, "slot {i} of {seed}");
+    }
+}
+
+/// Memory of the program's own, of which no driver knows.
+struct Foreign(Vec<u8>);
+
+impl Foreign {
+    fn new(bytes: usize) -> Self {
+        Self(vec![0; bytes + 256])
+    }
+
+    fn buffer(&self, bytes: u64) -> Buffer {
+        let address = DevicePtr((self.0.as_ptr() as u64).next_multiple_of(256));
+        Buffer { address, bytes: ByteSize(bytes), id: address.get(), has_block: false }
+    }
+}
+
+#[test]
+fn memory_of_any_allocator_is_baked_copied_and_patched_with_virtual_memory_and_without() {
+    for world in [World::new(), World::without(&["virtual_memory"])] {
+        let slots = [slot(3000), slot(3000), slot(3000), slot(2 * MIB)];
+        let memory: Vec<[Foreign; 2]> =
+            slots.iter().map(|slot| [0, 1].map(|_| Foreign::new(slot.bytes.get() as usize))).collect();
+        let wanted = [Action::BAKE, Action::COPY, Action::PATCH, Action::BAKE];
+        let binding = planned(&world, &slots, patching(4));
+        binding.import_plan(&exported(&slots, &wanted)).expect("a plan of these slots");
+        let given = |n: usize, moving: [bool; 4]| {
+            let each = memory.iter().zip(&slots).zip(moving);
+            let each = each
+                .map(|((pair, slot), moves)| pair[if moves { n % 2 } else { 0 }].buffer(slot.bytes.get()));
+            Given::memory(&each.collect::<Vec<_>>())
+        };
+        let info = || binding.info().expect("info");
+        for n in 0..6 {
+            run(&world, &binding, &slots, &given(n, [false, true, true, false]), 10_000 * n as u64);
+            assert_eq!(binding.patches().expect("a planner").len(), usize::from(n > 0), "step {n}");
+        }
+        assert_eq!((actions(&binding, 4), info().record_agains), (wanted.to_vec(), 1));
+        // What was to stay moves: nothing of it can be mapped.
+        for n in 6..12 {
+            run(&world, &binding, &slots, &given(n + 1, [true, true, true, false]), 10_000 * n as u64);
+        }
+        let repaired = [Action::COPY, Action::COPY, Action::PATCH, Action::BAKE];
+        assert_eq!((actions(&binding, 4), info().record_agains), (repaired.to_vec(), 2));
+    }
+}
+
+#[test]
+fn commands_do_not_count_where_nothing_can_be_patched() {
+    let world = World::without(&["patches"]);
+    let homes = [world.home(2 * MIB), world.home(2 * MIB)];
+    let slots = [slot(64)];
+    let step = |binding: &Binding, n: usize| {
+        run(&world, binding, &slots, &Given::of(&[&homes[n % 2]]), 10_000 * n as u64);
+        assert_eq!(binding.patches(), Ok(vec![]));
+        assert_ne!(actions(binding, 1), [Action::PATCH]);
+    };
+    let binding = planned(&world, &slots, patching(1));
+    (0..8).for_each(|n| step(&binding, n));
+    assert!(binding.explain().expect("a plan").1[0].next.is_none_or(|(action, _)| action != Action::PATCH));
+    let other = planned(&world, &slots, patching(1));
+    other.import_plan(&exported(&slots, &[Action::PATCH])).expect("a plan of these slots");
+    (0..4).for_each(|n| step(&other, n));
+}
+
+#[test]
+fn a_buffer_that_its_action_cannot_serve_is_served_otherwise() {
+    let world = World::new();
+    let homes = [world.home(2 * MIB), world.home(2 * MIB)];
+    let slots = [Slot { alignment: 4096, ..slot(4096) }];
+    let binding = planned(&world, &slots, patching(1));
+    binding.import_plan(&exported(&slots, &[Action::PATCH])).expect("a plan of these slots");
+    run(&world, &binding, &slots, &Given::of(&[&homes[0]]), 0);
+    assert_eq!(actions(&binding, 1), [Action::PATCH]);
+    // Another allocator's, and less aligned than the slot asks.
+    let address = DevicePtr(homes[1].address().get() + 64);
+    let odd = Buffer { address, bytes: ByteSize(4096), id: 7, has_block: false };
+    run(&world, &binding, &slots, &Given::memory(&[odd]), 10_000);
+    assert_eq!(actions(&binding, 1), [Action::COPY]);
+
+    // A block whose address nobody says.
+    let binding = planned(&world, &slots, h200());
+    binding.import_plan(&exported(&slots, &[Action::COPY])).expect("a plan of these slots");
+    run(&world, &binding, &slots, &Given::of(&[&homes[0]]), 20_000);
+    assert_eq!(actions(&binding, 1), [Action::COPY]);
+    let mut given = Given::of(&[&homes[1]]);
+    given.buffers[0].0.address = DevicePtr::NULL;
+    run(&world, &binding, &slots, &given, 30_000);
+    assert_eq!(actions(&binding, 1), [Action::MAP]);
+    assert!(holds(homes[1].address(), slots[0].bytes, 31_000));
+}
+
+#[test]
+fn a_plan_that_was_damaged_anywhere_changes_nothing() {
+    let world = World::new();
+    let slots = [slot(4096), slot(4096), slot(8192)];
+    let homes: Vec<Home> = slots.iter().map(|_| world.home(2 * MIB)).collect();
+    let given = Given::of(&homes.iter().collect::<Vec<_>>());
+    let binding = planned(&world, &slots, h200());
+    let plan = exported(&slots, &[Action::MAP, Action::COPY, Action::BAKE]);
+    binding.import_plan(&plan).expect("a plan of these slots");
+    run(&world, &binding, &slots, &given, 0);
+    let before = (binding.info().expect("info"), binding.plan_digest());
+    let refuse = |bytes: &[u8]| {
+        let kind = kind(binding.import_plan(bytes));
+        assert!(
+            matches!(kind, Kind::InvalidArgument | Kind::UnknownVersion | Kind::PlanMismatch),
+            "{kind:?}"
+        );
+        kind
+    };
+    (0..plan.len()).for_each(|end| {
+        refuse(&plan[..end]);
+    });
+    for bit in 0..8 * plan.len() {
+        let mut changed = plan.clone();
+        changed[bit / 8] ^= 1 << (bit % 8);
+        let version = (8..12).contains(&(bit / 8));
+        assert_eq!(refuse(&changed) == Kind::UnknownVersion, version, "bit {bit}");
+    }
+    refuse(&[&plan[..], &[0]].concat());
+    assert_eq!(refuse(&exported(&slots[..2], &[Action::MAP; 2])), Kind::PlanMismatch);
+    let turned = [slots[2], slots[1], slots[0]];
+    assert_eq!(refuse(&exported(&turned, &[Action::MAP; 3])), Kind::PlanMismatch);
+    assert_eq!((binding.info().expect("info"), binding.plan_digest()), before);
+    run(&world, &binding, &slots, &given, 10_000);
+    assert_eq!(binding.info().expect("info").record_agains, 1);
+}
+
+/// The same plan again says nothing new; one that says nothing sensible of what was watched is a plan all the same.
+#[test]
+fn a_plan_may_be_imported_twice_and_may_tell_nonsense_of_its_past() {
+    let world = World::new();
+    let slots = [slot(4096)];
+    let homes = [world.home(2 * MIB), world.home(2 * MIB)];
+    let step = |binding: &Binding, n: usize| {
+        run(&world, binding, &slots, &Given::of(&[&homes[n % 2]]), 10_000 * n as u64);
+    };
+    let binding = planned(&world, &slots, h200());
+    for _ in 0..2 {
+        for moves in [0, 0xff] {
+            for steps in [0, 1, u32::MAX] {
+                let mut plan = export_plan(&slots, &[Action::COPY], &Churn::new(vec![Moves(moves)], 8));
+                plan.truncate(plan.len() - 8);
+                plan[16..20].copy_from_slice(&steps.to_le_bytes());
+                plan.extend(fnv(&plan).to_le_bytes());
+                assert!(import_plan(&slots, &plan).expect("whole").1.steps() <= 8);
+                binding.import_plan(&plan).expect("a plan of these slots");
+                (0..2).for_each(|n| step(&binding, n));
+                let (price, why) = binding.explain().expect("a plan");
+                assert!(price.step.gpu.0 > 0 && why[0].moved <= 8);
+            }
+        }
+    }
+    assert_eq!(binding.info().expect("info").record_agains, 1);
+}
+
+/// FNV-1a, 64 bits.
+fn fnv(bytes: &[u8]) -> u64 {
+    let start = 0xcbf2_9ce4_8422_2325_u64;
+    bytes.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// `text` with every time replaced, and every other number left.
+fn all_times(text: &str, us: &str) -> String {
+    let curve = |value: &str| {
+        let point = |point: &str| point.split_once(':').map(|(bytes, _)| format!("{bytes}: {us}"));
+        value.split(',').filter_map(point).collect::<Vec<_>>().join(",")
+    };
+    let line = |line: &str| match line.split_once(" = ") {
+        Some((key, value)) if key.ends_with("_us") && value.contains(':') => {
+            format!("{key} = {}", curve(value))
+        }
+        Some((key, _)) if key.ends_with("_us") => format!("{key} = {us}"),
+        _ => line.to_owned(),
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn steps_are_right_whatever_a_profile_says() {
+    let h200 = Profile::builtin("h200").expect("built in").to_text();
+    for (us, rate) in [("0", 1_000_000_u64), ("0", 1_000_000_000_000_000), ("10000000", 1_000_000)] {
+        let mut profile = Profile::parse(&all_times(&h200, us)).expect("within bounds");
+        profile.bandwidth = rate;
+        assert_eq!(profile.remap.median.to_string(), us);
+        for patches in [false, true] {
+            let world = World::new();
+            let slots = [slot(4096), slot(64), slot(2 * MIB)];
+            let homes: Vec<[Home; 2]> =
+                slots.iter().map(|_| [world.home(2 * MIB), world.home(2 * MIB)]).collect();
+            let options = if patches { patching(3) } else { self::h200() };
+            let binding = planned(&world, &slots, PlanOptions { profile: Some(profile.clone()), ..options });
+            for n in 0..12 {
+                // The last one begins to move when the plan is there.
+                let pick = |i: usize| if i == 2 && n < 7 { 0 } else { n % 2 };
+                let homes: Vec<&Home> = homes.iter().enumerate().map(|(i, pair)| &pair[pick(i)]).collect();
+                run(&world, &binding, &slots, &Given::of(&homes), 10_000 * n as u64);
+            }
+            // The first, the plan's, and those for what was to stay: where all is dearer than to record again, all is.
+            assert!(binding.info().expect("info").record_agains <= 4);
+            binding.explain().expect("a plan");
+        }
+    }
+}
+
+/// The slot that moves after all is mapped where copies are dear, and copied where remaps are.
+#[test]
+fn a_repair_goes_by_cost() {
+    let world = World::new();
+    let slots = [slot(2 * MIB)];
+    let homes = [world.home(2 * MIB), world.home(2 * MIB)];
+    let h200 = Profile::builtin("h200").expect("built in");
+    let dear_copies = Profile { bandwidth: 1_000_000, ..h200.clone() };
+    for (profile, wanted) in [(h200, Action::COPY), (dear_copies, Action::MAP)] {
+        let binding =
+            planned(&world, &slots, PlanOptions { profile: Some(profile), ..PlanOptions::default() });
+        binding.import_plan(&exported(&slots, &[Action::BAKE])).expect("a plan of these slots");
+        (0..2).for_each(|n| run(&world, &binding, &slots, &Given::of(&[&homes[n]]), 10_000 * n as u64));
+        assert_eq!(actions(&binding, 1), [wanted]);
+        let plan = binding.info().expect("info").plan;
+        assert_eq!((plan.surprises, plan.replan_advised), (1, false), "once is not often");
+    }
+}
+
+/// The access list's peers make remaps dearer.
+#[test]
+fn a_bindings_peers_are_reckoned_with() {
+    let config = gvmm::config::HostConfig { devices: 3, memory: 1 << 40, ..Default::default() };
+    let world = World::with(config);
+    let slots = [slot(2 * MIB)];
+    let home = world.home(2 * MIB);
+    let priced = |peers: u32| {
+        let line = |device| Access { device: Ordinal(device), mode: AccessMode::READ_WRITE };
+        let options = Options { access: (0..=peers).map(line).collect(), ..Options::default() };
+        let binding = Binding::planned(&world.device, slots.to_vec(), options, h200()).expect("a binding");
+        let moved = Churn::new(vec![Moves(0b1111)], 4);
+        binding.import_plan(&export_plan(&slots, &[Action::MAP], &moved)).expect("a plan of these slots");
+        run(&world, &binding, &slots, &Given::of(&[&home]), 0);
+        binding.explain().expect("a plan").0.step.host
+    };
+    assert!(priced(0) < priced(1) && priced(1) < priced(2));
+}
+
+/// Who names no profile gets the device's.
+#[test]
+fn a_device_that_nobody_measured_is_reckoned_with_caution() {
+    let world = World::new();
+    let slots = [slot(2 * MIB)];
+    let home = world.home(2 * MIB);
+    let priced = |profile: Option<Profile>| {
+        let binding = planned(&world, &slots, PlanOptions { profile, ..PlanOptions::default() });
+        let moved = Churn::new(vec![Moves(0b1111)], 4);
+        binding.import_plan(&export_plan(&slots, &[Action::MAP], &moved)).expect("a plan of these slots");
+        run(&world, &binding, &slots, &Given::of(&[&home]), 0);
+        binding.explain().expect("a plan").0
+    };
+    let cautious = Profile::builtin("cautious");
+    assert!(priced(None) == priced(cautious) && priced(None) != priced(Profile::builtin("h200")));
+}
+
+#[test]
+fn two_threads_in_one_binding_are_told_and_two_bindings_keep_one_budget() {
+    const COUNT: usize = 16;
+    let world = World::new();
+    let limit = ByteSize(COUNT as u64 * 4096 * 3 / 2);
+    set_shadow_budget(&world.device, limit);
+    let slots = vec![slot(4096); COUNT];
+    let homes: [Vec<[Home; 2]>; 2] =
+        [0, 1].map(|_| (0..COUNT).map(|_| [world.home(2 * MIB), world.home(2 * MIB)]).collect());
+    let bindings = [0, 1].map(|_| {
+        let off = Options { threshold: Threshold::OFF, ..Options::default() };
+        Binding::planned(&world.device, slots.clone(), off, h200()).expect("a binding")
+    });
+    let barrier = Barrier::new(2);
+    std::thread::scope(|scope| {
+        for (binding, homes) in bindings.iter().zip(&homes) {
+            let (world, barrier, slots) = (&world, &barrier, &slots);
+            scope.spawn(move || {
+                let stream = world.another_stream();
+                for n in 0..12 {
+                    barrier.wait();
+                    let of: Vec<&Home> = homes.iter().map(|pair| &pair[n % 2]).collect();
+                    begin(binding, stream, &Given::of(&of)).expect("begin");
+                    assert!(shadow_budget(&world.device).booked <= limit);
+                    binding.end().expect("end");
+                }
+                assert!(binding.plan_digest().is_ok());
+                assert_eq!(actions(binding, slots.len()).len(), COUNT);
+            });
+        }
+    });
+    let copied: u64 = bindings.iter().map(|binding| binding.info().expect("info").copied).sum();
+    assert!((COUNT as u64..=COUNT as u64 * 3 / 2).contains(&copied), "{copied}");
+    drop(bindings);
+    assert_eq!(shadow_budget(&world.device).booked, ByteSize::ZERO);
+}

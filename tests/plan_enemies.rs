@@ -288,6 +288,27 @@ fn a_repair_goes_by_cost() {
     }
 }
 
+/// Advice that is followed is not given again while steps are watched for the new plan, which would never come.
+#[test]
+fn whoever_follows_the_advice_gets_a_new_plan() {
+    let world = World::new();
+    let slots = [slot(2 * MIB); 3];
+    let homes: Vec<[Home; 2]> = (0..3).map(|_| [world.home(2 * MIB), world.home(2 * MIB)]).collect();
+    let binding = planned(&world, &slots, h200());
+    let mut replans = vec![];
+    for n in 0..24 {
+        let homes: Vec<&Home> = homes.iter().map(|pair| &pair[if n < 7 { 0 } else { n % 2 }]).collect();
+        let report = begin(&binding, world.stream, &Given::of(&homes)).expect("begin");
+        binding.end().expect("end");
+        if report.replan_advised {
+            binding.replan().expect("a planner");
+            replans.push(n);
+        }
+    }
+    assert_eq!(replans, [7]);
+    assert!(binding.explain().expect("a plan").1.iter().all(|slot| slot.moved == 4));
+}
+
 /// The access list's peers make remaps dearer.
 #[test]
 fn a_bindings_peers_are_reckoned_with() {

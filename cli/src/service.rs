@@ -158,8 +158,7 @@ impl Service {
 
     /// Follows the advice to plan again, once a plan.
     pub(crate) fn follow(&mut self, begun: &StepReport) -> Result<()> {
-        if self.serving.plan == PlanChoice::Auto && begun.replan_advised && self.binding.plan_digest().is_ok()
-        {
+        if self.serving.plan == PlanChoice::Auto && begun.replan_advised {
             self.binding.replan()?;
             self.replans += 1;
         }

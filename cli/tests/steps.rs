@@ -155,6 +155,25 @@ fn a_plan_is_explained_slot_by_slot() {
     assert!(text.contains("| next best |") && text.lines().count() > 590, "{text}");
 }
 
+/// Three slots that stay for the watched steps, and then move in each.
+#[test]
+fn a_plan_is_made_anew_once_where_what_was_to_stay_moves() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let line = |step: u32, slot: u32| {
+        let buffer = if step < 7 { slot } else { 10 + 10 * (step % 3) + slot };
+        format!("{step},s{slot},in,65536,{buffer}\n")
+    };
+    let text: String = (0..24).flat_map(|step| (1..4).map(move |slot| line(step, slot))).collect();
+    let file = write(folder.path(), "t.csv", text.as_bytes());
+    let output = run(&mut gvmm(&["steps", &file, "--json", "--plan", "auto", "--explain"]));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&report["replans"], &report["mismatches"]), (&1.into(), &0.into()), "{report}");
+    assert_eq!(actions(&report), [0, 0, 3, 0]);
+    for slot in report["explained"].as_array().expect("a list") {
+        assert!(slot["moved"] == 4 && slot["next"].is_string() && slot["next_us"].is_number(), "{slot}");
+    }
+}
+
 #[test]
 fn a_profile_decides_and_another_devices_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -194,9 +194,9 @@ impl Planner {
         &self.patches
     }
 
-    /// True where what the plan did not foresee happens often.
+    /// True where what the plan did not foresee happens often; not while steps are watched for another one.
     pub(super) const fn advises(&self) -> bool {
-        self.surprises >= SURPRISES && self.surprises * FREQUENT >= self.steps
+        self.is_frozen() && self.surprises >= SURPRISES && self.surprises * FREQUENT >= self.steps
     }
 
     pub(super) fn info(&self) -> PlanInfo {

@@ -309,6 +309,83 @@ fn whoever_follows_the_advice_gets_a_new_plan() {
     assert!(binding.explain().expect("a plan").1.iter().all(|slot| slot.moved == 4));
 }
 
+/// Nothing of it can be mapped, the threshold copies none of it, and it moves in each watched step.
+#[test]
+fn what_moves_while_it_is_watched_is_recorded_again_once_at_most() {
+    let slots = [slot(3000), slot(3000), slot(3000)];
+    let memory: Vec<[Foreign; 2]> = slots.iter().map(|_| [0, 1].map(|_| Foreign::new(3000))).collect();
+    // The second slot moves from the fourth step on.
+    let given = |n: usize| {
+        let pick = [n % 2, if n < 2 { 0 } else { n % 2 }, 0];
+        let buffers = memory.iter().zip(pick).map(|(pair, pick)| pair[pick].buffer(3000));
+        Given::memory(&buffers.collect::<Vec<_>>())
+    };
+    let off = Options { threshold: Threshold::OFF, ..Options::default() };
+    let (copy, patch, bake) = (Action::COPY, Action::PATCH, Action::BAKE);
+    for (options, room, agains, wanted) in [
+        (h200(), 1 << 20, 3, [copy, copy, bake]),
+        (patching(3), 1 << 20, 1, [patch; 3]),
+        (h200(), 3000, 4, [copy, bake, bake]),
+        (h200(), 0, 5, [bake; 3]),
+    ] {
+        let world = World::new();
+        set_shadow_budget(&world.device, ByteSize(room));
+        let binding =
+            Binding::planned(&world.device, slots.to_vec(), off.clone(), options).expect("a binding");
+        for n in 0..5 {
+            run(&world, &binding, &slots, &given(n), 10_000 * n as u64);
+            assert!(shadow_budget(&world.device).booked <= ByteSize(room));
+        }
+        let seen = (binding.info().expect("info").record_agains, actions(&binding, 3));
+        assert_eq!(seen, (agains, wanted.to_vec()));
+        (5..8).for_each(|n| run(&world, &binding, &slots, &given(n), 10_000 * n as u64));
+        drop(binding);
+        assert_eq!(shadow_budget(&world.device).booked, ByteSize::ZERO);
+    }
+}
+
+/// Two surprises in sixteen steps are advice, however many steps between them were aborted.
+#[test]
+fn aborted_steps_do_not_dilute_the_advice() {
+    let world = World::new();
+    let (slots, homes) = ([slot(8 * MIB)], [world.home(8 * MIB), world.home(8 * MIB)]);
+    let binding = planned(&world, &slots, h200());
+    binding.import_plan(&exported(&slots, &[Action::MAP])).expect("a plan of these slots");
+    for n in 1..=16 {
+        let given = Given::of(&[&homes[usize::from((5..10).contains(&n))]]);
+        begin(&binding, world.stream, &given).expect("begin");
+        binding.abort().expect("abort");
+        begin(&binding, world.stream, &given).expect("begin");
+        binding.end().expect("end");
+        assert_eq!(binding.info().expect("info").plan.replan_advised, n >= 10, "step {n}");
+    }
+    begin(&binding, world.stream, &Given::of(&[&homes[0]])).expect("begin");
+    binding.end().expect("end");
+    assert!(!binding.info().expect("info").plan.replan_advised, "not in seventeen");
+}
+
+/// Where no copies are joined, each costs a launch.
+#[test]
+fn many_small_slots_are_copied_only_where_copies_are_joined() {
+    const COUNT: usize = 40;
+    for (world, wanted) in [(World::new(), Action::COPY), (World::without(&["joint_copies"]), Action::PATCH)]
+    {
+        let slots = vec![slot(64); COUNT];
+        let homes: [Vec<Home>; 2] = [0, 1].map(|_| (0..COUNT).map(|_| world.home(2 * MIB)).collect());
+        let binding = planned(&world, &slots, patching(COUNT));
+        for n in 0..7 {
+            run(
+                &world,
+                &binding,
+                &slots,
+                &Given::of(&homes[n % 2].iter().collect::<Vec<_>>()),
+                10_000 * n as u64,
+            );
+        }
+        assert_eq!(actions(&binding, COUNT), [wanted; COUNT]);
+    }
+}
+
 /// The access list's peers make remaps dearer.
 #[test]
 fn a_bindings_peers_are_reckoned_with() {

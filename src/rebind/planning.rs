@@ -6,7 +6,7 @@ pub(super) use repair::Chance;
 
 use super::buffers::Buffer;
 use super::churn::{Churn, DEFAULT_WATCHED_STEPS, Moves, Watch};
-use super::cost::Rules;
+use super::cost::{CopyPath, Rules};
 use super::engine::Engine;
 use super::exchange::plan_digest;
 use super::layout::Layout;
@@ -101,11 +101,16 @@ impl Planner {
             0 => DEFAULT_WATCHED_STEPS,
             steps => steps,
         };
+        let joins = device.capabilities().has(Capabilities::JOINT_COPIES);
+        let copies = match options.rules.copies {
+            CopyPath::Launched if !joins => CopyPath::OneByOne,
+            copies => copies,
+        };
         let peers = access.iter().filter(|access| access.device != device.ordinal()).count();
         Self {
             commands: options.commands.filter(|_| device.capabilities().has(Capabilities::PATCHES)),
             profile: options.profile.map_or_else(|| profile_of(device), Arc::new),
-            rules: Rules { peers: u32::try_from(peers).unwrap_or(u32::MAX), ..options.rules },
+            rules: Rules { copies, peers: u32::try_from(peers).unwrap_or(u32::MAX), ..options.rules },
             watched_steps,
             watch: Watch::new(slots.len(), watched_steps),
             mappable: vec![false; slots.len()],

@@ -1,84 +1,18 @@
 //! Bindings with a planner in hostile places: devices that cannot map or cannot be patched, memory of any allocator, absurd
-//! profiles, plans that were damaged on their way, other threads.
+//! profiles, other threads.
 
 mod rebind_support;
 
 use gvmm::driver::{Access, AccessMode, Ordinal};
-use gvmm::error::{Error, Kind};
 use gvmm::rebind::profile::Profile;
 use gvmm::rebind::{
-    Action, Binding, Buffer, Churn, Commands, Moves, Options, PlanOptions, Slot, Threshold, export_plan,
-    import_plan, set_shadow_budget, shadow_budget,
+    Action, Binding, Buffer, Churn, Moves, Options, PlanOptions, Slot, Threshold, export_plan,
+    set_shadow_budget, shadow_budget,
 };
 use gvmm::units::{ByteSize, DevicePtr};
-use rebind_support::{Given, Home, World, actions, begin, fill, holds, write_all};
+use rebind_support::planned::{Foreign, MIB, exported, h200, patching, planned, run, slot};
+use rebind_support::{Given, Home, World, actions, begin, holds};
 use std::sync::Barrier;
-
-const MIB: u64 = 1 << 20;
-
-fn slot(bytes: u64) -> Slot {
-    Slot::new(ByteSize(bytes))
-}
-
-fn h200() -> PlanOptions {
-    PlanOptions { profile: Profile::builtin("h200"), ..PlanOptions::default() }
-}
-
-/// One command for each slot.
-fn patching(slots: usize) -> PlanOptions {
-    let mut commands = Commands::default();
-    (0..slots as u32).for_each(|i| commands.push([i]));
-    PlanOptions { commands: Some(commands), ..h200() }
-}
-
-fn planned(world: &World, slots: &[Slot], options: PlanOptions) -> Binding {
-    Binding::planned(&world.device, slots.to_vec(), Options::default(), options).expect("a binding")
-}
-
-fn exported(slots: &[Slot], actions: &[Action]) -> Vec<u8> {
-    export_plan(slots, actions, &Churn::new(vec![Moves::NEVER; slots.len()], 4))
-}
-
-fn kind<T: std::fmt::Debug>(result: Result<T, Error>) -> Kind {
-    result.expect_err("it is refused").kind
-}
-
-/// Runs a step and looks at what came in and what went out.
-fn run(world: &World, binding: &Binding, slots: &[Slot], given: &Given, seed: u64) {
-    for (i, (slot, (buffer, _))) in slots.iter().zip(&given.buffers).enumerate() {
-        if !buffer.address.is_null() {
-            fill(buffer.address, slot.bytes, seed + i as u64);
-        }
-    }
-    begin(binding, world.stream, given).expect("begin");
-    world.synchronize();
-    let mut at = vec![DevicePtr::NULL; slots.len()];
-    binding.addresses(&mut at).expect("a layout");
-    for (i, (slot, (buffer, _))) in slots.iter().zip(&given.buffers).enumerate() {
-        assert!(buffer.address.is_null() || holds(at[i], slot.bytes, seed + i as u64), "slot {i} of {seed}");
-    }
-    write_all(world, binding, slots, seed + 1000);
-    binding.end().expect("end");
-    world.synchronize();
-    for (i, (slot, (buffer, _))) in slots.iter().zip(&given.buffers).enumerate() {
-        let arrived = buffer.address.is_null() || holds(buffer.address, slot.bytes, seed + 1000 + i as u64);
-        assert!(arrived, "slot {i} of {seed}");
-    }
-}
-
-/// Memory of the program's own, of which no driver knows.
-struct Foreign(Vec<u8>);
-
-impl Foreign {
-    fn new(bytes: usize) -> Self {
-        Self(vec![0; bytes + 256])
-    }
-
-    fn buffer(&self, bytes: u64) -> Buffer {
-        let address = DevicePtr((self.0.as_ptr() as u64).next_multiple_of(256));
-        Buffer { address, bytes: ByteSize(bytes), id: address.get(), has_block: false }
-    }
-}
 
 #[test]
 fn memory_of_any_allocator_is_baked_copied_and_patched_with_virtual_memory_and_without() {
@@ -155,77 +89,6 @@ fn a_buffer_that_its_action_cannot_serve_is_served_otherwise() {
     assert!(holds(homes[1].address(), slots[0].bytes, 31_000));
 }
 
-#[test]
-fn a_plan_that_was_damaged_anywhere_changes_nothing() {
-    let world = World::new();
-    let slots = [slot(4096), slot(4096), slot(8192)];
-    let homes: Vec<Home> = slots.iter().map(|_| world.home(2 * MIB)).collect();
-    let given = Given::of(&homes.iter().collect::<Vec<_>>());
-    let binding = planned(&world, &slots, h200());
-    let plan = exported(&slots, &[Action::MAP, Action::COPY, Action::BAKE]);
-    binding.import_plan(&plan).expect("a plan of these slots");
-    run(&world, &binding, &slots, &given, 0);
-    let before = (binding.info().expect("info"), binding.plan_digest());
-    let refuse = |bytes: &[u8]| {
-        let kind = kind(binding.import_plan(bytes));
-        assert!(
-            matches!(kind, Kind::InvalidArgument | Kind::UnknownVersion | Kind::PlanMismatch),
-            "{kind:?}"
-        );
-        kind
-    };
-    (0..plan.len()).for_each(|end| {
-        refuse(&plan[..end]);
-    });
-    for bit in 0..8 * plan.len() {
-        let mut changed = plan.clone();
-        changed[bit / 8] ^= 1 << (bit % 8);
-        let version = (8..12).contains(&(bit / 8));
-        assert_eq!(refuse(&changed) == Kind::UnknownVersion, version, "bit {bit}");
-    }
-    refuse(&[&plan[..], &[0]].concat());
-    assert_eq!(refuse(&exported(&slots[..2], &[Action::MAP; 2])), Kind::PlanMismatch);
-    let turned = [slots[2], slots[1], slots[0]];
-    assert_eq!(refuse(&exported(&turned, &[Action::MAP; 3])), Kind::PlanMismatch);
-    assert_eq!((binding.info().expect("info"), binding.plan_digest()), before);
-    run(&world, &binding, &slots, &given, 10_000);
-    assert_eq!(binding.info().expect("info").record_agains, 1);
-}
-
-/// The same plan again says nothing new; one that says nothing sensible of what was watched is a plan all the same.
-#[test]
-fn a_plan_may_be_imported_twice_and_may_tell_nonsense_of_its_past() {
-    let world = World::new();
-    let slots = [slot(4096)];
-    let homes = [world.home(2 * MIB), world.home(2 * MIB)];
-    let step = |binding: &Binding, n: usize| {
-        run(&world, binding, &slots, &Given::of(&[&homes[n % 2]]), 10_000 * n as u64);
-    };
-    let binding = planned(&world, &slots, h200());
-    for _ in 0..2 {
-        for moves in [0, 0xff] {
-            for steps in [0, 1, u32::MAX] {
-                let mut plan = export_plan(&slots, &[Action::COPY], &Churn::new(vec![Moves(moves)], 8));
-                plan.truncate(plan.len() - 8);
-                plan[16..20].copy_from_slice(&steps.to_le_bytes());
-                plan.extend(fnv(&plan).to_le_bytes());
-                assert!(import_plan(&slots, &plan).expect("whole").1.steps() <= 8);
-                binding.import_plan(&plan).expect("a plan of these slots");
-                (0..2).for_each(|n| step(&binding, n));
-                let (price, why) = binding.explain().expect("a plan");
-                assert!(price.step.gpu.0 > 0 && why[0].moved <= 8);
-            }
-        }
-    }
-    assert_eq!(binding.info().expect("info").record_agains, 1);
-}
-
-/// FNV-1a, 64 bits.
-fn fnv(bytes: &[u8]) -> u64 {
-    let start = 0xcbf2_9ce4_8422_2325_u64;
-    bytes.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
 /// `text` with every time replaced, and every other number left.
 fn all_times(text: &str, us: &str) -> String {
     let curve = |value: &str| {
@@ -244,9 +107,9 @@ fn all_times(text: &str, us: &str) -> String {
 
 #[test]
 fn steps_are_right_whatever_a_profile_says() {
-    let h200 = Profile::builtin("h200").expect("built in").to_text();
+    let text = Profile::builtin("h200").expect("built in").to_text();
     for (us, rate) in [("0", 1_000_000_u64), ("0", 1_000_000_000_000_000), ("10000000", 1_000_000)] {
-        let mut profile = Profile::parse(&all_times(&h200, us)).expect("within bounds");
+        let mut profile = Profile::parse(&all_times(&text, us)).expect("within bounds");
         profile.bandwidth = rate;
         assert_eq!(profile.remap.median.to_string(), us);
         for patches in [false, true] {
@@ -254,7 +117,7 @@ fn steps_are_right_whatever_a_profile_says() {
             let slots = [slot(4096), slot(64), slot(2 * MIB)];
             let homes: Vec<[Home; 2]> =
                 slots.iter().map(|_| [world.home(2 * MIB), world.home(2 * MIB)]).collect();
-            let options = if patches { patching(3) } else { self::h200() };
+            let options = if patches { patching(3) } else { h200() };
             let binding = planned(&world, &slots, PlanOptions { profile: Some(profile.clone()), ..options });
             for n in 0..12 {
                 // The last one begins to move when the plan is there.
@@ -275,9 +138,9 @@ fn a_repair_goes_by_cost() {
     let world = World::new();
     let slots = [slot(2 * MIB)];
     let homes = [world.home(2 * MIB), world.home(2 * MIB)];
-    let h200 = Profile::builtin("h200").expect("built in");
-    let dear_copies = Profile { bandwidth: 1_000_000, ..h200.clone() };
-    for (profile, wanted) in [(h200, Action::COPY), (dear_copies, Action::MAP)] {
+    let measured = Profile::builtin("h200").expect("built in");
+    let dear_copies = Profile { bandwidth: 1_000_000, ..measured.clone() };
+    for (profile, wanted) in [(measured, Action::COPY), (dear_copies, Action::MAP)] {
         let binding =
             planned(&world, &slots, PlanOptions { profile: Some(profile), ..PlanOptions::default() });
         binding.import_plan(&exported(&slots, &[Action::BAKE])).expect("a plan of these slots");

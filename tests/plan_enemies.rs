@@ -148,6 +148,8 @@ fn a_repair_goes_by_cost() {
         assert_eq!(actions(&binding, 1), [wanted]);
         let plan = binding.info().expect("info").plan;
         assert_eq!((plan.surprises, plan.replan_advised), (1, false), "once is not often");
+        let shadows = if wanted == Action::COPY { 2 * MIB } else { 0 };
+        assert_eq!(binding.explain().expect("a plan").0.shadows, ByteSize(shadows), "as it is served");
     }
 }
 

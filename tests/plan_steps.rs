@@ -122,6 +122,27 @@ fn what_a_plan_needs_is_kept_for_it_until_it_is_laid_out() {
     assert_eq!(booked(), ByteSize::ZERO);
 }
 
+/// What the watched steps have of the budget goes over to the plan.
+#[test]
+fn a_plan_needs_no_more_than_the_layout_that_it_replaces() {
+    let world = World::new();
+    let budget = ByteSize(8 * 4096);
+    set_shadow_budget(&world.device, budget);
+    let homes: Vec<Home> = (0..16).map(|_| world.home(2 * MIB)).collect();
+    let slots = [Slot::new(ByteSize(4096)); 8];
+    let binding = planned(&world, &slots, PlanOptions::default());
+    for n in 0..8 {
+        let given = Given::of(&homes[8 * (n % 2)..][..8].iter().collect::<Vec<_>>());
+        begin(&binding, world.stream, &given).expect("begin");
+        binding.end().expect("end");
+        assert_eq!(
+            (actions(&binding, 8), shadow_budget(&world.device).booked),
+            (vec![Action::COPY; 8], budget)
+        );
+    }
+    assert_eq!((binding.plan_digest().is_ok(), binding.info().expect("info").record_agains), (true, 1));
+}
+
 #[test]
 fn a_binding_that_is_destroyed_with_its_plan_gives_back_what_was_kept() {
     let world = World::new();

@@ -155,6 +155,25 @@ fn a_plan_is_explained_slot_by_slot() {
     assert!(text.contains("| next best |") && text.lines().count() > 590, "{text}");
 }
 
+/// Three slots that stay for the watched steps, and then move in each.
+#[test]
+fn a_plan_is_made_anew_once_where_what_was_to_stay_moves() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let line = |step: u32, slot: u32| {
+        let buffer = if step < 7 { slot } else { 10 + 10 * (step % 3) + slot };
+        format!("{step},s{slot},in,65536,{buffer}\n")
+    };
+    let text: String = (0..24).flat_map(|step| (1..4).map(move |slot| line(step, slot))).collect();
+    let file = write(folder.path(), "t.csv", text.as_bytes());
+    let output = run(&mut gvmm(&["steps", &file, "--json", "--plan", "auto", "--explain"]));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&report["replans"], &report["mismatches"]), (&1.into(), &0.into()), "{report}");
+    assert_eq!(actions(&report), [0, 0, 3, 0]);
+    for slot in report["explained"].as_array().expect("a list") {
+        assert!(slot["moved"] == 4 && slot["next"].is_string() && slot["next_us"].is_number(), "{slot}");
+    }
+}
+
 #[test]
 fn a_profile_decides_and_another_devices_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -167,6 +186,14 @@ fn a_profile_decides_and_another_devices_is_refused() {
     let report = steps("llama_donate", &["--plan", "auto", "--profile", &mine]);
     assert_eq!(actions(&report), [394, 0, 0, 196]);
     assert_eq!((per_step(&report, "patches"), moves(&report)), (196.0, [0.0; 3]));
+    let by_variable = |file: &str| {
+        let path = recording("llama_donate");
+        let output = run(gvmm(&["steps", &path, "--json", "--plan", "auto"]).env("GVMM_PROFILE", file));
+        let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!((&report["mismatches"], output.status.code()), (&0.into(), Some(0)));
+        (actions(&report), stderr(&output))
+    };
+    assert_eq!(by_variable(&mine), ([394, 0, 0, 196], String::new()));
     profile.origin.device = "another".into();
     let another = write(folder.path(), "another", profile.to_text().as_bytes());
     let wrong = write(folder.path(), "wrong", b"format = 3\n");
@@ -180,6 +207,10 @@ fn a_profile_decides_and_another_devices_is_refused() {
         assert_eq!(output.status.code(), Some(2), "{file}");
         assert!(stderr(&output).contains(&format!("{file}: {message}")), "{}", stderr(&output));
     }
+    // The variable's only warns, and the built-in figures are used.
+    let own = actions(&steps("llama_donate", &["--plan", "auto"]));
+    assert_eq!(by_variable(&another).0, own);
+    assert_ne!(own, [394, 0, 0, 196]);
 }
 
 #[test]

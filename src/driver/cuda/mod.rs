@@ -91,7 +91,8 @@ impl CudaDriver {
     }
 
     fn capabilities(&self, device: &Device) -> Result<Capabilities> {
-        let mut all = Capabilities::HOST_FUNCTIONS.with(Capabilities::NULL_STREAM);
+        let mut all =
+            Capabilities::HOST_FUNCTIONS.with(Capabilities::NULL_STREAM).with(Capabilities::PATCHES);
         if device.stream_values {
             all = all.with(Capabilities::EARLY_WAITS);
         }

@@ -169,4 +169,12 @@ fn a_plan_is_explained() {
         let remap = situation.costs().remap(ByteSize::mib(2)).plus(situation.costs().any_remap());
         assert_eq!((next, cost), (Action::MAP, remap.host.plus(remap.gpu)));
     }
+    let without = Situation { budget: ByteSize::ZERO, ..situation };
+    for explanation in explain(&without, &[Action::MAP; 40]) {
+        assert_eq!(
+            explanation.next.map(|(action, _)| action),
+            Some(Action::BAKE),
+            "there is no room for a copy"
+        );
+    }
 }

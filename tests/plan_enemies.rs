@@ -288,7 +288,7 @@ fn a_device_that_nobody_measured_is_reckoned_with_caution() {
 }
 
 #[test]
-fn two_threads_in_one_binding_are_told_and_two_bindings_keep_one_budget() {
+fn two_bindings_on_two_threads_keep_one_budget() {
     const COUNT: usize = 16;
     let world = World::new();
     let limit = ByteSize(COUNT as u64 * 4096 * 3 / 2);

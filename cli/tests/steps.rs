@@ -86,6 +86,11 @@ fn the_keys_of_the_report_are_these() {
     assert_eq!(keys(&report["per_step"]).join(" "), per_step);
     assert_eq!(report["setup"]["map"].as_u64().map(|maps| maps >= 294), Some(true), "{report}");
     assert_eq!(report["copies"], "around", "the default on the host");
+    assert!(report["plan_digest"].is_null() && report["host_us_median"].as_f64() > Some(0.0));
+    assert_eq!(report["host_us_median"], report["us_per_step_median"]);
+    let us = |key: &str| report[key].as_f64().expect("a time");
+    let apart = us("predicted_host_us") + us("predicted_gpu_us");
+    assert!((us("predicted_us") - apart).abs() < 1e-6 && us("predicted_gpu_us") > 0.0, "{report}");
     assert!(report["plan_digest"].is_null() && report["gpu_us_median"].is_null() && report["replans"] == 0);
 }
 

@@ -406,6 +406,11 @@ fn too_little_memory_is_a_failure_with_words() {
 
 #[test]
 fn every_shape_of_driver_gives_right_data() {
+    let refused =
+        run(gvmm(&["steps", &recording("llama_donate_all"), "--plan", "patch"])
+            .env("GVMM_HOST_CAPS", "-patches"));
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("cannot patch a command buffer"), "{}", stderr(&refused));
     for off in ["-joint_copies", "-aliasing", "-range_access", "-joined_access", "-virtual_memory"] {
         let path = recording("llama_donate_all");
         let output = run(gvmm(&["steps", &path, "--json", "--threshold", "4096"]).env("GVMM_HOST_CAPS", off));

@@ -324,3 +324,21 @@ fn two_bindings_on_two_threads_keep_one_budget() {
     drop(bindings);
     assert_eq!(shadow_budget(&world.device).booked, ByteSize::ZERO);
 }
+
+/// A plan of a rank that patches comes to one that cannot, whose slot is where the plan has it already.
+#[test]
+fn a_plan_with_patches_is_not_taken_at_its_word_by_who_cannot_patch() {
+    let world = World::new();
+    let slots = [slot(3000), slot(3000)];
+    let memory: Vec<[Foreign; 2]> = slots.iter().map(|_| [0, 1].map(|_| Foreign::new(3000))).collect();
+    let given = |n: usize| Given::memory(&[memory[0][n % 2].buffer(3000), memory[1][0].buffer(3000)]);
+    let off = Options { threshold: Threshold::OFF, ..Options::default() };
+    let binding = Binding::planned(&world.device, slots.to_vec(), off, h200()).expect("a binding");
+    run(&world, &binding, &slots, &given(0), 0);
+    assert_eq!(actions(&binding, 2), [Action::BAKE; 2]);
+    for n in 1..4 {
+        binding.import_plan(&exported(&slots, &[Action::PATCH; 2])).expect("a plan of these slots");
+        run(&world, &binding, &slots, &given(n), 10_000 * n as u64);
+        assert_eq!((actions(&binding, 2), binding.patches()), (vec![Action::COPY; 2], Ok(vec![])));
+    }
+}

@@ -1,9 +1,9 @@
 //! Random lives of a binding with a planner against a plain executor: what is recorded and patched is where the data is, whatever
-//! moves, is aborted, imported, planned again, unmapped or short of budget meanwhile.
+//! moves, grows, fails, is aborted, imported, planned again, unmapped or short of budget meanwhile.
 
 mod rebind_support;
 
-use gvmm::error::Kind;
+use gvmm::error::{Error, Kind, Operation};
 use gvmm::rebind::{
     Action, Binding, Commands, Direction, Options, Outcome, PlanOptions, Slot, SlotFlags, Threshold,
     set_shadow_budget, shadow_budget,
@@ -15,6 +15,7 @@ use rebind_support::{Given, Home, World, fill, holds};
 
 const SLOTS: usize = 5;
 const BYTES: u64 = 3000;
+const INJECTED: Error = Error::new(Kind::DriverError, Operation::None, "injected");
 
 #[derive(Clone, Debug)]
 enum Deed {
@@ -24,6 +25,8 @@ enum Deed {
     Import([u8; SLOTS]),
     DropIdle,
     Budget(u64),
+    /// The driver call that fails once.
+    Fail(u64),
     /// Begin with a generation that is over.
     Old([u8; SLOTS]),
 }
@@ -37,6 +40,7 @@ fn deed() -> impl Strategy<Value = Deed> {
         1 => Just(Deed::DropIdle),
         1 => prop_oneof![Just(0u64), Just(BYTES), Just(1 << 20)].prop_map(Deed::Budget),
         1 => picks().prop_map(Deed::Old),
+        2 => (1u64..12).prop_map(Deed::Fail),
     ]
 }
 
@@ -76,7 +80,7 @@ impl Life<'_> {
 
     /// Begins until a step starts; false where the budget does not do for a plan that came from elsewhere.
     fn begin(&mut self, given: &Given) -> bool {
-        for _ in 0..3 {
+        for _ in 0..6 {
             match self.binding.begin(self.world.stream, given, self.generation) {
                 Ok((Outcome::Started, report)) => {
                     let patches = self.binding.patches().expect("not busy");
@@ -91,6 +95,7 @@ impl Life<'_> {
                     assert_eq!(self.binding.patches(), Ok(vec![]));
                     self.generation = self.binding.addresses(&mut self.recorded).expect("a layout");
                 }
+                Err(e) if matches!(e.kind, Kind::DriverError | Kind::RangeLost) => {}
                 Err(e) => {
                     assert_eq!(e.kind, Kind::OutOfDeviceMemory, "{e}");
                     return false;
@@ -133,7 +138,9 @@ impl Life<'_> {
                 fill(at[i], slot.bytes, seed(i) + 50);
             }
         }
-        self.binding.end().expect("end");
+        while let Err(e) = self.binding.end() {
+            assert_eq!(e.kind, Kind::DriverError, "{e}");
+        }
         self.world.synchronize();
         for (i, (slot, (buffer, _))) in self.slots.iter().zip(&given.buffers).enumerate() {
             let wanted = if slot.direction.writes() { seed(i) + 50 } else { seed(i) };
@@ -154,7 +161,8 @@ impl Life<'_> {
             Deed::Step(picks, aborts) => self.step(picks, aborts),
             Deed::Replan => self.binding.replan().expect("a planner"),
             Deed::Import(codes) => self.import(codes),
-            Deed::DropIdle => drop(self.binding.drop_idle().expect("nothing is captured")),
+            Deed::DropIdle => drop(self.binding.drop_idle()),
+            Deed::Fail(nth) => self.world.fault.fail(None, nth, 1, INJECTED),
             Deed::Budget(bytes) => set_shadow_budget(&self.world.device, ByteSize(bytes)),
             Deed::Old(picks) if self.generation > 0 => {
                 let begun = self.binding.begin(self.world.stream, &self.given(picks), self.generation - 1);
@@ -172,7 +180,7 @@ fn live(off: &[&str], patches: bool, threshold: Threshold, deeds: Vec<Deed>) {
     (0..SLOTS as u32).for_each(|i| commands.push([10 + i]));
     let plan = PlanOptions { commands: patches.then_some(commands), watched_steps: 3, ..h200() };
     let options = Options { threshold, ..Options::default() };
-    let homes: Vec<[Home; 2]> = (0..SLOTS).map(|_| [world.home(2 << 20), world.home(2 << 20)]).collect();
+    let homes: Vec<[Home; 2]> = (0..SLOTS).map(|_| [world.home(2 << 20), world.home(4 << 20)]).collect();
     let mut life = Life {
         binding: Binding::planned(&world.device, slots().to_vec(), options, plan).expect("a binding"),
         world: &world,
@@ -184,6 +192,7 @@ fn live(off: &[&str], patches: bool, threshold: Threshold, deeds: Vec<Deed>) {
         seed: 0,
     };
     deeds.into_iter().for_each(|deed| life.act(deed));
+    world.fault.clear();
     // Whatever came before, a plan that needs nothing serves.
     life.import([0; SLOTS]);
     life.step([0; SLOTS], 0);

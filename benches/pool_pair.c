@@ -1,6 +1,8 @@
 /* What a pair of gvmm_pool_alloc and gvmm_pool_free of one size costs through the C ABI, on one thread and on several
    with streams of their own, with the driver calls that the pairs made (none) beside the times. Times are the median of
    rounds, for several threads that of the slowest; rounds before them, while the processor wakes up, are not counted.
+   "a locked add" is what one takes on memory of the thread's own, measured after each round on the first thread: where it is
+   slower than elsewhere on such a processor, the core was not the thread's alone (its sibling was at work), and so are pairs.
 
    make pool_pair && target/release/pool_pair [host|cuda|hip] [THREADS] */
 #define _GNU_SOURCE
@@ -31,13 +33,21 @@ typedef struct {
     uint64_t size;
     long pairs;
     pthread_barrier_t *start;
-    double ns[ROUNDS];
+    double ns[ROUNDS], locked_ns[ROUNDS];
 } job;
 
 static double now(void) {
     struct timespec at;
     clock_gettime(CLOCK_MONOTONIC, &at);
     return (double)at.tv_sec * 1e9 + (double)at.tv_nsec;
+}
+
+static double locked_add(void) {
+    enum { TIMES = 20000 };
+    _Alignas(128) long own[16] = {0};
+    double begin = now();
+    for (int i = 0; i < TIMES; i++) __atomic_fetch_add(&own[0], 1, __ATOMIC_SEQ_CST);
+    return (now() - begin) / TIMES;
 }
 
 static void *work(void *argument) {
@@ -50,7 +60,8 @@ static void *work(void *argument) {
             OK(gvmm_pool_alloc(mine->pool, mine->size, mine->stream, &address));
             OK(gvmm_pool_free(mine->pool, address));
         }
-        if (round >= 0) mine->ns[round] = (now() - begin) / (double)mine->pairs;
+        double ns = (now() - begin) / (double)mine->pairs, locked_ns = locked_add();
+        if (round >= 0) mine->ns[round] = ns, mine->locked_ns[round] = locked_ns;
     }
     return NULL;
 }
@@ -92,9 +103,12 @@ static void measure(gvmm_device *device, uint64_t size, int threads, long pairs)
         for (int i = 0; i < threads; i++)
             if (jobs[i].ns[round] > slowest[round]) slowest[round] = jobs[i].ns[round];
     }
+    double *locked = jobs[0].locked_ns;
     qsort(slowest, ROUNDS, sizeof slowest[0], by_value);
-    printf("| %8llu | %7d | %8ld | %12llu | %11.1f | %9.1f | %9.1f |\n", (unsigned long long)size, threads,
-           pairs * (WARM + ROUNDS), (unsigned long long)calls, slowest[ROUNDS / 2], slowest[0], slowest[ROUNDS - 1]);
+    qsort(locked, ROUNDS, sizeof locked[0], by_value);
+    printf("| %8llu | %7d | %8ld | %12llu | %11.1f | %9.1f | %9.1f | %9.2f | %9.2f |\n", (unsigned long long)size,
+           threads, pairs * (WARM + ROUNDS), (unsigned long long)calls, slowest[ROUNDS / 2], slowest[0],
+           slowest[ROUNDS - 1], locked[ROUNDS / 2], locked[0]);
     OK(gvmm_pool_destroy(pool));
     for (int i = 0; i < threads; i++) OK(gvmm_stream_destroy(jobs[i].stream));
     pthread_barrier_destroy(&start);
@@ -112,8 +126,9 @@ int main(int count, char **arguments) {
     gvmm_device_desc desc = {.struct_size = sizeof desc, .driver = driver};
     gvmm_device *device;
     OK(gvmm_device_open(&desc, &device));
-    printf("|     size | threads |    pairs | driver calls | ns a pair   | least     | most      |\n");
-    printf("|----------|---------|----------|--------------|-------------|-----------|-----------|\n");
+    printf("|     size | threads |    pairs | driver calls | ns a pair   | least     | most      | a locked  | least     |\n"
+           "|          |         |          |              |             |           |           | add, ns   |           |\n");
+    printf("|----------|---------|----------|--------------|-------------|-----------|-----------|-----------|-----------|\n");
     measure(device, 4096, 1, pairs);
     measure(device, 8 << 20, 1, pairs);
     if (threads > 1) {

@@ -491,6 +491,12 @@ gvmm_status gvmm_log_set_callback(gvmm_log_callback callback,
 /** Bit: a stream may be made to wait for work that is enqueued later. */
 #define GVMM_CAPABILITY_EARLY_WAITS 4096
 
+/**
+ * Bit: nothing speaks against changing addresses in a command buffer that is there already; without it, a planner lists no
+ * patches.
+ */
+#define GVMM_CAPABILITY_PATCHES 8192
+
 /** Which device to open; all zero but `struct_size` is the default. */
 typedef struct gvmm_device_desc {
     /** `sizeof(gvmm_device_desc)`. */
@@ -1434,7 +1440,8 @@ typedef struct gvmm_plan_desc {
     uint32_t reserved;
     /**
      * Which commands use which slots, for a caller who can patch them; may be NULL if the count is 0. A slot without
-     * one is never patched. HIP does not update its graphs reliably: name none there.
+     * one is never patched, and none on a device without GVMM_CAPABILITY_PATCHES. HIP does not update its graphs
+     * reliably: there that bit is off, unless `GVMM_QUIRKS=-hip-graph-patch` says that they are right.
      */
     const gvmm_command_use *uses;
     /** Number of elements; 0: the caller cannot patch. */

@@ -46,7 +46,7 @@ fn all_devices(name: &str, config: &HostConfig) -> BTreeSet<&'static str> {
     (0..config.devices).flat_map(|device| conforms(name, &driver, Ordinal(device))).collect()
 }
 
-const CAPABILITIES: [&str; 11] = [
+const CAPABILITIES: [&str; 12] = [
     "virtual_memory",
     "aliasing",
     "device_access",
@@ -58,6 +58,7 @@ const CAPABILITIES: [&str; 11] = [
     "host_functions",
     "routes",
     "early_waits",
+    "patches",
 ];
 
 #[test]

@@ -54,6 +54,7 @@ programs! {
     forks "forks.c",
     copies "copies.c",
     graph_copies "graph_copies.c",
+    captured "captured.c",
     reload "reload.c",
     pending "pending.c",
     retire "retire.c",

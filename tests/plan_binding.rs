@@ -160,6 +160,7 @@ fn a_baked_slot_that_moves_gets_an_address_of_ours_once() {
     });
     assert_eq!(actions(&binding, 2), [Action::BAKE; 2]);
     let (digest, before) = (binding.plan_digest().expect("a plan"), record_agains(&binding));
+    let exported = binding.export_plan();
     for n in 6..20 {
         run(&world, &binding, &slots, &[&homes[[0, 2, 3][n as usize % 3]], &homes[1]], n);
     }
@@ -167,6 +168,7 @@ fn a_baked_slot_that_moves_gets_an_address_of_ours_once() {
     let after = actions(&binding, 2);
     assert!(after[0] == Action::MAP || after[0] == Action::COPY, "{after:?}");
     assert_eq!((after[1], binding.plan_digest()), (Action::BAKE, Ok(digest)));
+    assert_eq!(binding.export_plan(), exported, "what was repaired is not in it");
 }
 
 #[test]

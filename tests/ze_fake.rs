@@ -20,7 +20,7 @@ fn the_driver_conforms_with_one_page_size() {
     let fake = Fake::build("uniform", &[]).set("FAKE_ZE_PAGES", 2).set("FAKE_ZE_MEMORY", 1 << 30);
     let driver = fake.driver();
     let info = driver.device_info(Ordinal(1)).expect("a device");
-    let all = VM.with(Capabilities::JOINT_COPIES).with(Capabilities::SHARING);
+    let all = VM.with(Capabilities::JOINT_COPIES).with(Capabilities::SHARING).with(Capabilities::PATCHES);
     assert_eq!((info.capabilities, info.total), (all, ByteSize(1 << 30)), "honest bits");
     assert_eq!((info.bandwidth, info.name.as_str()), (1_600_000_000_000, "fake Level Zero device 1"));
     drop(driver);
@@ -80,7 +80,7 @@ fn the_driver_conforms_below_an_old_loader() {
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let fake = Fake::build("older", &options).set("FAKE_ZE_PAGES", 2).set("FAKE_ZE_SKEW", 1);
     let driver = fake.driver();
-    assert_eq!(driver.device_info(ZERO).expect("a device").capabilities, VM);
+    assert_eq!(driver.device_info(ZERO).expect("a device").capabilities, VM.with(Capabilities::PATCHES));
     assert_eq!(driver.memory(ZERO).expect("figures").free, None);
     drop(driver);
     let fake = Arc::new(fake);

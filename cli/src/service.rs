@@ -116,6 +116,7 @@ impl Service {
         commands: Option<Commands>,
     ) -> std::result::Result<Self, Failure> {
         let (slots, churn) = (slots(trace), churn(trace));
+        let commands = commands.filter(|_| device.capabilities().has(Capabilities::PATCHES));
         let options = Options { threshold: serving.threshold, free: None, access: serving.access.clone() };
         let planned = |commands: &Option<Commands>| {
             let plan = PlanOptions {
@@ -157,8 +158,7 @@ impl Service {
 
     /// Follows the advice to plan again, once a plan.
     pub(crate) fn follow(&mut self, begun: &StepReport) -> Result<()> {
-        if self.serving.plan == PlanChoice::Auto && begun.replan_advised && self.binding.plan_digest().is_ok()
-        {
+        if self.serving.plan == PlanChoice::Auto && begun.replan_advised {
             self.binding.replan()?;
             self.replans += 1;
         }

@@ -11,8 +11,8 @@ use gvmm::rebind::profile::{Profile, Subject};
 use gvmm::vm::Device;
 use std::sync::Arc;
 
-/// The names of capabilities; `GVMM_HOST_CAPS` takes the first eight.
-pub(crate) const CAPABILITIES: [(Capabilities, &str); 13] = [
+/// The names of capabilities; `GVMM_HOST_CAPS` takes the first eight, and patches.
+pub(crate) const CAPABILITIES: [(Capabilities, &str); 14] = [
     (Capabilities::VIRTUAL_MEMORY, "virtual_memory"),
     (Capabilities::ALIASING, "aliasing"),
     (Capabilities::DEVICE_ACCESS, "device_access"),
@@ -26,6 +26,7 @@ pub(crate) const CAPABILITIES: [(Capabilities, &str); 13] = [
     (Capabilities::HUGE_PAGES, "huge_pages"),
     (Capabilities::NULL_STREAM, "null_stream"),
     (Capabilities::EARLY_WAITS, "early_waits"),
+    (Capabilities::PATCHES, "patches"),
 ];
 
 /// What costs the host driver shall simulate.

@@ -86,6 +86,11 @@ fn the_keys_of_the_report_are_these() {
     assert_eq!(keys(&report["per_step"]).join(" "), per_step);
     assert_eq!(report["setup"]["map"].as_u64().map(|maps| maps >= 294), Some(true), "{report}");
     assert_eq!(report["copies"], "around", "the default on the host");
+    assert!(report["plan_digest"].is_null() && report["host_us_median"].as_f64() > Some(0.0));
+    assert_eq!(report["host_us_median"], report["us_per_step_median"]);
+    let us = |key: &str| report[key].as_f64().expect("a time");
+    let apart = us("predicted_host_us") + us("predicted_gpu_us");
+    assert!((us("predicted_us") - apart).abs() < 1e-6 && us("predicted_gpu_us") > 0.0, "{report}");
     assert!(report["plan_digest"].is_null() && report["gpu_us_median"].is_null() && report["replans"] == 0);
 }
 
@@ -143,7 +148,12 @@ fn a_plan_is_explained_slot_by_slot() {
     for slot in slots {
         let (moved, action) = (slot["moved"].as_u64().expect("a count"), slot["action"].as_str());
         assert_eq!(action, Some(if moved == 0 { "bake" } else { "copy" }), "{slot}");
-        assert!(slot["next"].is_string() && slot["cost_us"].as_f64() <= slot["next_us"].as_f64(), "{slot}");
+        assert!(
+            slot["next"].is_string()
+                && slot["next"] != slot["action"]
+                && slot["cost_us"].as_f64() <= slot["next_us"].as_f64(),
+            "{slot}"
+        );
     }
     let by_size = steps("llama_donate", &["--threshold", "65536", "--explain"]);
     let mapped =
@@ -153,6 +163,25 @@ fn a_plan_is_explained_slot_by_slot() {
     let output = run(&mut gvmm(&["steps", &path, "--plan", "auto", "--explain"]));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.contains("| next best |") && text.lines().count() > 590, "{text}");
+}
+
+/// Three slots that stay for the watched steps, and then move in each.
+#[test]
+fn a_plan_is_made_anew_once_where_what_was_to_stay_moves() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let line = |step: u32, slot: u32| {
+        let buffer = if step < 7 { slot } else { 10 + 10 * (step % 3) + slot };
+        format!("{step},s{slot},in,65536,{buffer}\n")
+    };
+    let text: String = (0..24).flat_map(|step| (1..4).map(move |slot| line(step, slot))).collect();
+    let file = write(folder.path(), "t.csv", text.as_bytes());
+    let output = run(&mut gvmm(&["steps", &file, "--json", "--plan", "auto", "--explain"]));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&report["replans"], &report["mismatches"]), (&1.into(), &0.into()), "{report}");
+    assert_eq!(actions(&report), [0, 0, 3, 0]);
+    for slot in report["explained"].as_array().expect("a list") {
+        assert!(slot["moved"] == 4 && slot["next"].is_string() && slot["next_us"].is_number(), "{slot}");
+    }
 }
 
 #[test]
@@ -167,6 +196,14 @@ fn a_profile_decides_and_another_devices_is_refused() {
     let report = steps("llama_donate", &["--plan", "auto", "--profile", &mine]);
     assert_eq!(actions(&report), [394, 0, 0, 196]);
     assert_eq!((per_step(&report, "patches"), moves(&report)), (196.0, [0.0; 3]));
+    let by_variable = |file: &str| {
+        let path = recording("llama_donate");
+        let output = run(gvmm(&["steps", &path, "--json", "--plan", "auto"]).env("GVMM_PROFILE", file));
+        let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!((&report["mismatches"], output.status.code()), (&0.into(), Some(0)));
+        (actions(&report), stderr(&output))
+    };
+    assert_eq!(by_variable(&mine), ([394, 0, 0, 196], String::new()));
     profile.origin.device = "another".into();
     let another = write(folder.path(), "another", profile.to_text().as_bytes());
     let wrong = write(folder.path(), "wrong", b"format = 3\n");
@@ -180,6 +217,10 @@ fn a_profile_decides_and_another_devices_is_refused() {
         assert_eq!(output.status.code(), Some(2), "{file}");
         assert!(stderr(&output).contains(&format!("{file}: {message}")), "{}", stderr(&output));
     }
+    // The variable's only warns, and the built-in figures are used.
+    let own = actions(&steps("llama_donate", &["--plan", "auto"]));
+    assert_eq!(by_variable(&another).0, own);
+    assert_ne!(own, [394, 0, 0, 196]);
 }
 
 #[test]
@@ -370,6 +411,11 @@ fn too_little_memory_is_a_failure_with_words() {
 
 #[test]
 fn every_shape_of_driver_gives_right_data() {
+    let refused =
+        run(gvmm(&["steps", &recording("llama_donate_all"), "--plan", "patch"])
+            .env("GVMM_HOST_CAPS", "-patches"));
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("cannot patch a command buffer"), "{}", stderr(&refused));
     for off in ["-joint_copies", "-aliasing", "-range_access", "-joined_access", "-virtual_memory"] {
         let path = recording("llama_donate_all");
         let output = run(gvmm(&["steps", &path, "--json", "--threshold", "4096"]).env("GVMM_HOST_CAPS", off));

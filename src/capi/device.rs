@@ -53,6 +53,9 @@ pub const GVMM_CAPABILITY_ROUTES: u64 = 2048;
 
 /// Bit: a stream may be made to wait for work that is enqueued later.
 pub const GVMM_CAPABILITY_EARLY_WAITS: u64 = 4096;
+/// Bit: nothing speaks against changing addresses in a command buffer that is there already; without it, a planner lists no
+/// patches.
+pub const GVMM_CAPABILITY_PATCHES: u64 = 8192;
 
 /// Which device to open; all zero but `struct_size` is the default.
 #[repr(C)]
@@ -383,6 +386,7 @@ mod tests {
             (GVMM_CAPABILITY_NULL_STREAM, Capabilities::NULL_STREAM),
             (GVMM_CAPABILITY_ROUTES, Capabilities::ROUTES),
             (GVMM_CAPABILITY_EARLY_WAITS, Capabilities::EARLY_WAITS),
+            (GVMM_CAPABILITY_PATCHES, Capabilities::PATCHES),
         ] {
             assert_eq!(bit, capability.0);
         }

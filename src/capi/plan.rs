@@ -51,7 +51,8 @@ pub struct gvmm_plan_desc {
     /// 0.
     pub reserved: u32,
     /// Which commands use which slots, for a caller who can patch them; may be NULL if the count is 0. A slot without
-    /// one is never patched. HIP does not update its graphs reliably: name none there.
+    /// one is never patched, and none on a device without GVMM_CAPABILITY_PATCHES. HIP does not update its graphs
+    /// reliably: there that bit is off, unless `GVMM_QUIRKS=-hip-graph-patch` says that they are right.
     pub uses: *const gvmm_command_use,
     /// Number of elements; 0: the caller cannot patch.
     pub use_count: usize,

@@ -75,7 +75,7 @@ const VARIABLES: &[Variable] = &[
     variable(
         HOST_CAPS,
         "unset: all",
-        "Capabilities to take from the host driver, as `-aliasing,-joint_copies`; also -virtual_memory, -joined_access, -range_access, -device_access, -sharing, -routes",
+        "Capabilities to take from the host driver, as `-aliasing,-joint_copies`; also -virtual_memory, -joined_access, -range_access, -device_access, -sharing, -routes, -patches",
     ),
     variable(
         HOST_COSTS,

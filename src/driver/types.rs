@@ -64,6 +64,8 @@ impl Capabilities {
     pub const ROUTES: Self = Self(1 << 11);
     /// A stream may wait for a value whose write is enqueued later; without it, only for one enqueued already.
     pub const EARLY_WAITS: Self = Self(1 << 12);
+    /// Nothing speaks against changing addresses in a command buffer that is there already; without it, nobody is asked to.
+    pub const PATCHES: Self = Self(1 << 13);
 
     /// True where every bit of `wanted` is there.
     pub const fn has(self, wanted: Self) -> bool {

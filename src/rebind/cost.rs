@@ -21,6 +21,8 @@ pub enum CopyPath {
     Launched,
     /// They were recorded in the command buffer, and a step points them at its buffers.
     Recorded,
+    /// Each step launches each copy by itself, since the device joins none.
+    OneByOne,
 }
 
 /// What a plan depends on besides slots, churn and profile.
@@ -92,7 +94,9 @@ impl<'a> Costs<'a> {
             [slot.direction.reads().then(|| self.copy_in()), slot.direction.writes().then(|| self.copy_out())]
         {
             let Some(joint) = joint else { continue };
-            cost = cost.plus(slice(joint, slot.bytes)).plus(self.moved(slot.bytes));
+            let launch =
+                if self.rules.copies == CopyPath::OneByOne { median(&joint.launch) } else { Cost::default() };
+            cost = cost.plus(slice(joint, slot.bytes)).plus(self.moved(slot.bytes)).plus(launch);
         }
         cost
     }
@@ -112,12 +116,16 @@ impl<'a> Costs<'a> {
 
     /// The launch of the joint copy in.
     pub(super) fn any_copy_in(&self) -> Cost {
-        median(&self.copy_in().launch)
+        self.joint(self.copy_in())
     }
 
     /// The launch of the joint copy out.
     pub(super) fn any_copy_out(&self) -> Cost {
-        median(&self.copy_out().launch)
+        self.joint(self.copy_out())
+    }
+
+    fn joint(&self, copy: &JointCopy) -> Cost {
+        if self.rules.copies == CopyPath::OneByOne { Cost::default() } else { median(&copy.launch) }
     }
 
     /// A patched slot moves once, its commands aside.
@@ -160,14 +168,14 @@ impl<'a> Costs<'a> {
 
     const fn copy_in(&self) -> &'a JointCopy {
         match self.rules.copies {
-            CopyPath::Launched => &self.profile.copy_in,
+            CopyPath::Launched | CopyPath::OneByOne => &self.profile.copy_in,
             CopyPath::Recorded => &self.profile.plan_in,
         }
     }
 
     const fn copy_out(&self) -> &'a JointCopy {
         match self.rules.copies {
-            CopyPath::Launched => &self.profile.copy_out,
+            CopyPath::Launched | CopyPath::OneByOne => &self.profile.copy_out,
             CopyPath::Recorded => &self.profile.plan_out,
         }
     }
@@ -286,6 +294,10 @@ mod tests {
             let moved = Cost { host: Picos::ZERO, gpu: Picos::ns(2_000).times(ways.len() as u64) };
             assert_eq!(costs.copy(&slot.direction(direction)), each.plus(moved));
         }
+        let alone = Costs::new(&profile, Rules { copies: CopyPath::OneByOne, ..Rules::default() });
+        let launches = costs.any_copy_in().plus(costs.any_copy_out());
+        assert_eq!(alone.copy(&slot), costs.copy(&slot).plus(launches));
+        assert_eq!(alone.any_copy_in().plus(alone.any_copy_out()), Cost::default());
         let recorded = Costs::new(&profile, Rules { copies: CopyPath::Recorded, ..Rules::default() });
         assert!(recorded.any_copy_in().host < costs.any_copy_in().host);
         assert!(recorded.any_copy_out().host < costs.any_copy_out().host);

@@ -6,7 +6,7 @@ pub(super) use repair::Chance;
 
 use super::buffers::Buffer;
 use super::churn::{Churn, DEFAULT_WATCHED_STEPS, Moves, Watch};
-use super::cost::Rules;
+use super::cost::{CopyPath, Rules};
 use super::engine::Engine;
 use super::exchange::plan_digest;
 use super::layout::Layout;
@@ -15,7 +15,7 @@ use super::profile::Profile;
 use super::profile_file::profile_of;
 use super::shadow::{Arena, Booking};
 use super::slot::{Action, Slot, SlotFlags};
-use crate::driver::Access;
+use crate::driver::{Access, Capabilities};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::units::{ByteSize, DevicePtr};
 use crate::vm::Device;
@@ -25,7 +25,8 @@ use std::sync::Arc;
 /// How a binding asks for the planner.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PlanOptions {
-    /// The commands that use each slot; none where the executor cannot patch.
+    /// The commands that use each slot; none where the executor cannot patch. They do not count on a device without
+    /// [`PATCHES`](Capabilities::PATCHES).
     pub commands: Option<Commands>,
     /// How many steps to watch before the plan is frozen, 2 to [`MOST_WATCHED_STEPS`](super::MOST_WATCHED_STEPS); 0
     /// is [`DEFAULT_WATCHED_STEPS`].
@@ -100,11 +101,16 @@ impl Planner {
             0 => DEFAULT_WATCHED_STEPS,
             steps => steps,
         };
+        let joins = device.capabilities().has(Capabilities::JOINT_COPIES);
+        let copies = match options.rules.copies {
+            CopyPath::Launched if !joins => CopyPath::OneByOne,
+            copies => copies,
+        };
         let peers = access.iter().filter(|access| access.device != device.ordinal()).count();
         Self {
-            commands: options.commands,
+            commands: options.commands.filter(|_| device.capabilities().has(Capabilities::PATCHES)),
             profile: options.profile.map_or_else(|| profile_of(device), Arc::new),
-            rules: Rules { peers: u32::try_from(peers).unwrap_or(u32::MAX), ..options.rules },
+            rules: Rules { copies, peers: u32::try_from(peers).unwrap_or(u32::MAX), ..options.rules },
             watched_steps,
             watch: Watch::new(slots.len(), watched_steps),
             mappable: vec![false; slots.len()],
@@ -193,9 +199,9 @@ impl Planner {
         &self.patches
     }
 
-    /// True where what the plan did not foresee happens often.
+    /// True where what the plan did not foresee happens often; not while steps are watched for another one.
     pub(super) const fn advises(&self) -> bool {
-        self.surprises >= SURPRISES && self.surprises * FREQUENT >= self.steps
+        self.is_frozen() && self.surprises >= SURPRISES && self.surprises * FREQUENT >= self.steps
     }
 
     pub(super) fn info(&self) -> PlanInfo {
@@ -315,13 +321,19 @@ impl Engine {
     }
 
     /// True where a plan waits for its layout and the one in force cannot be kept for it. One is kept where every slot
-    /// stays where it is: then only who changes an address is another.
+    /// stays where it is: then only who changes an address is another, who must be able to.
     fn plan_needs_layout(&mut self) -> bool {
         let Some(planner) = self.planner.as_mut().filter(|planner| planner.due) else { return false };
         let (Some(current), Some(layout)) = (&planner.current, &mut self.layout) else { return true };
         let own = |action: Action| action == Action::BAKE || action == Action::PATCH;
-        let mut pairs = layout.places.iter().zip(current);
-        if pairs.any(|(place, &action)| place.action != action && !(own(place.action) && own(action))) {
+        let stays = |i: usize, (here, action): (Action, Action)| {
+            here == action
+                || own(here) && action == Action::BAKE
+                || own(here) && action == Action::PATCH && planner.patches_slot(&self.slots[i], i)
+        };
+        let mut pairs =
+            layout.places.iter().map(|place| place.action).zip(current.iter().copied()).enumerate();
+        if !pairs.all(|(i, pair)| stays(i, pair)) {
             return true;
         }
         layout.places.iter_mut().zip(current).for_each(|(place, &action)| place.action = action);

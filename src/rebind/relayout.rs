@@ -88,9 +88,10 @@ impl Engine {
 
     /// Decides how each slot is served, and where; with what is booked for that, unless it is what was.
     fn plan(&self, offer: &Offer, buffers: &impl Buffers) -> Result<(Plan, Option<Booking>)> {
-        let (actions, booking) = match self.planned(&self.chances(offer, buffers))? {
+        let chances = self.chances(offer, buffers);
+        let (actions, booking) = match self.planned(&chances)? {
             Some((actions, booking)) => (actions, Some(booking)),
-            None => self.by_threshold(offer),
+            None => self.by_threshold(offer, &chances),
         };
         for (i, (slot, action)) in self.slots.iter().zip(&actions).enumerate() {
             check_address(slot, *action, &buffers.get(i), i)?;
@@ -100,10 +101,14 @@ impl Engine {
     }
 
     /// Booked once: the same threshold holds for all later layouts. A failure gives it back.
-    fn by_threshold(&self, offer: &Offer) -> (Vec<Action>, Option<Booking>) {
+    fn by_threshold(&self, offer: &Offer, chances: &[Chance<'_>]) -> (Vec<Action>, Option<Booking>) {
         let fresh = if self.booking.is_none() { Some(self.book()) } else { None };
         let threshold = self.booking.as_ref().or(fresh.as_ref()).map_or(self.threshold, Booking::threshold);
-        (self.watched(choose(&self.slots, &offer.mappable, threshold)), fresh)
+        let actions = self.watched(choose(&self.slots, &offer.mappable, threshold));
+        match self.held_still(&actions, chances) {
+            Some((actions, booking)) => (actions, Some(booking)),
+            None => (actions, fresh),
+        }
     }
 
     /// What the buffers of this step allow.

@@ -83,12 +83,12 @@ impl Engine {
                 }
                 Action::COPY => {
                     check_buffer(device, place.bytes, buffers, i, &buffer, ids, known)?;
-                    needs_address(&buffer, i)?;
+                    fits = !buffer.address.is_null();
                     scratch.copied.push((suspect, known));
                 }
                 Action::PATCH => {
                     check_buffer(device, place.bytes, buffers, i, &buffer, ids, known)?;
-                    check_address(&slots[i], Action::PATCH, &buffer, i)?;
+                    fits = check_address(&slots[i], Action::PATCH, &buffer, i).is_ok();
                     if buffer.address != place.address {
                         scratch.patched.push(suspect);
                     }

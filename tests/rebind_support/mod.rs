@@ -2,6 +2,7 @@
 //! touching device memory without unsafe code.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of what all share")]
 
+pub mod planned;
 pub mod recording;
 
 use gvmm::config::HostConfig;

@@ -161,6 +161,9 @@ impl HipDriver {
         if device.stream_values {
             all = all.with(Capabilities::EARLY_WAITS);
         }
+        if self.may_patch(device.ordinal)? {
+            all = all.with(Capabilities::PATCHES);
+        }
         let fresh = self.core.examine(device.ordinal)?.fresh;
         if device.virtual_memory && fresh {
             let access = Capabilities::DEVICE_ACCESS.with(Capabilities::RANGE_ACCESS);

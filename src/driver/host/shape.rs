@@ -38,7 +38,7 @@ impl Shape {
 }
 
 /// The capabilities and their names.
-const CAPABILITIES: [(&str, Capabilities); 12] = [
+const CAPABILITIES: [(&str, Capabilities); 13] = [
     ("virtual_memory", Capabilities::VIRTUAL_MEMORY),
     ("aliasing", Capabilities::ALIASING),
     ("device_access", Capabilities::DEVICE_ACCESS),
@@ -51,6 +51,7 @@ const CAPABILITIES: [(&str, Capabilities); 12] = [
     ("huge_pages", Capabilities::HUGE_PAGES),
     ("routes", Capabilities::ROUTES),
     ("early_waits", Capabilities::EARLY_WAITS),
+    ("patches", Capabilities::PATCHES),
 ];
 
 /// All capabilities but those switched off, and those that need one switched off.

@@ -148,7 +148,7 @@ impl LevelZeroDriver {
     }
 
     const fn capabilities(device: &Device) -> Capabilities {
-        let mut all = Capabilities(0);
+        let mut all = Capabilities::PATCHES;
         if device.virtual_memory {
             all = all.with(Capabilities::VIRTUAL_MEMORY);
             if device.share_as != 0 {

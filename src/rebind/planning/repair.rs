@@ -105,6 +105,29 @@ impl Engine {
         }
         actions
     }
+
+    /// The same for what would be baked again and moves while it is watched: it is copied from now on, where there is room, so
+    /// that each slot's moving is recorded once at most. None where nothing is.
+    pub(in crate::rebind) fn held_still(
+        &self,
+        actions: &[Action],
+        chances: &[Chance<'_>],
+    ) -> Option<(Vec<Action>, Booking)> {
+        let (layout, booking) = (self.layout.as_ref()?, self.booking.as_ref()?);
+        let mut still = actions.to_vec();
+        let mut left = self.shadow_room().get().saturating_sub(shadows(&self.slots, actions));
+        for (i, chance) in chances.iter().enumerate().filter(|(i, _)| actions[*i] == Action::BAKE) {
+            let moves = chance.moved || layout.places[i].action == Action::COPY;
+            if moves && chance.allows(Action::COPY, false, left) {
+                still[i] = Action::COPY;
+                left = left.saturating_sub(chance.slot.bytes.get());
+            }
+        }
+        let bytes = ByteSize(shadows(&self.slots, &still));
+        let booked =
+            || Arena::of(&self.device).book_bytes(&self.device, self.booked(), bytes, booking.threshold());
+        Some(still).filter(|still| still != actions).and_then(|still| Some((still, booked()?)))
+    }
 }
 
 /// The bytes of our own shadows that `actions` need.

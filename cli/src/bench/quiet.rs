@@ -11,6 +11,7 @@ use gvmm::rebind::Threshold;
 use gvmm::vm::Device;
 use serde::Serialize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// From how many times its least on the reference says that something disturbs.
@@ -21,7 +22,7 @@ const MOST_REPEATED: Duration = Duration::from_secs(60);
 const CHECKED: usize = 3;
 const STEPS: usize = 8;
 /// How often the fixed work of the host goes through its numbers.
-const LOOPS: u64 = 2_000;
+const LOOPS: u64 = 1_000;
 /// Samples before the first load, for the reference's least.
 const FIRST_SAMPLES: usize = 20;
 
@@ -88,9 +89,17 @@ fn us(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// Additions and multiplications, one after the other: a few µs.
+/// Locked additions with independent ones between: a chain of dependent ones does not notice a busy sibling of the core.
 fn fixed_work() -> u64 {
-    (0..LOOPS).fold(1u64, |x, i| std::hint::black_box(x.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ i))
+    let counter = AtomicU64::new(0);
+    let mut sums = [0u64; 4];
+    for i in 0..LOOPS {
+        for (n, sum) in sums.iter_mut().enumerate() {
+            *sum = std::hint::black_box(sum.wrapping_add(i ^ n as u64));
+        }
+        counter.fetch_add(1, Ordering::SeqCst);
+    }
+    counter.into_inner() ^ sums.into_iter().fold(0, |all, sum| all ^ sum)
 }
 
 /// What is known of the reference, and how much longer rounds may be repeated.

@@ -193,6 +193,22 @@ class Snapshots(unittest.TestCase):
         self.assertEqual(named, (1, 0, (0, 5), "small"))
         self.assertEqual([b["state"] for b in segment["blocks"]], ["active_allocated", "active_pending_free", "inactive"])
 
+    def test_a_free_that_nobody_held_up_was_requested_when_it_was_done(self):
+        event = lambda number, action, address: {  # noqa: E731
+            "number": number, "action": action, "address": address, "size": 512, "stream": None, "pool": [0, 0],
+        }  # fmt: skip
+        events = [event(0, "alloc", 512), event(1, "alloc", 1024), event(2, "free_requested", 512)]
+        events += [event(3, "free_completed", 1024), event(4, "free_completed", 512), event(5, "free_completed", 512)]
+        shown = _picture.snapshot([{"device": 0, "segments": [], "events": events}], 1)["device_traces"][0]
+        # What the viewer makes of it: these two side by side are a free, and a completed one alone was waited for.
+        self.assertEqual(
+            [(entry["action"], entry["addr"]) for entry in shown[2:]],
+            [("free_requested", 512), ("free_requested", 1024), ("free_completed", 1024), ("free_completed", 512)]
+            + [("free_requested", 512), ("free_completed", 512)],
+        )
+        times = [entry["time_us"] for entry in shown]
+        self.assertEqual(times, sorted(times))
+
     def test_events_go_to_their_device(self):
         traces = _picture.snapshot([self.OURS], 1)["device_traces"]
         self.assertEqual([len(trace) for trace in traces], [0, 1])

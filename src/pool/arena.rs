@@ -4,7 +4,7 @@ use super::heap::Heap;
 use super::history::History;
 use super::ledger::Ledger;
 use super::nodes::NIL;
-use super::segment::ExpandableSegment;
+use super::segment::{ChunkIndex, ExpandableSegment};
 use super::size_class::{Class, UNIT, UNIT_SHIFT};
 use super::snapshot::EventKind;
 use super::totals::{Flushed, Totals};
@@ -154,6 +154,14 @@ impl Arena {
     #[inline]
     pub(super) fn address(&self, heap: usize, unit: u32) -> DevicePtr {
         DevicePtr(self.starts[heap] + u64::from(unit) * UNIT)
+    }
+
+    /// Chunks came to places or went from them: an event for each run of neighbours.
+    pub(super) fn note_chunks(&self, state: &mut State, kind: EventKind, heap: usize, chunks: &[ChunkIndex]) {
+        let segment = &self.segments[heap];
+        for run in chunks.chunk_by(|one, next| one.0 + 1 == next.0) {
+            state.history.add(kind, segment.address(run[0]), segment.chunk_size().get() * run.len() as u64);
+        }
     }
 
     /// Bytes of its addresses.

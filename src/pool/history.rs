@@ -51,7 +51,7 @@ impl History {
     }
 
     /// What is kept, for a snapshot.
-    pub(super) fn events(&self, stream: Stream, pool: PoolId) -> impl Iterator<Item = Event> + '_ {
+    pub(super) fn events(&self, stream: Option<Stream>, pool: PoolId) -> impl Iterator<Item = Event> + '_ {
         self.entries.iter().map(move |entry| Event {
             number: entry.number,
             kind: entry.kind,

@@ -237,7 +237,7 @@ fn access_that_fails_half_way_is_as_before_and_so_for_what_comes() {
 #[test]
 fn what_a_callback_frees_is_used_although_another_stream_still_does() {
     let world = world(Some(64), &[]);
-    let (pool, [a, b]) = (&world.pool, [world.streams[0], world.streams[1]]);
+    let (pool, [a, b, c]) = (&world.pool, [0, 1, 2].map(|i: usize| world.streams[i]));
     let held = Arc::new(AtomicU64::new(take(pool, a, 40).get()));
     let open = gate(&world.host, b);
     pool.record_stream(DevicePtr(held.load(Ordering::Relaxed)), b).expect("in use");
@@ -246,7 +246,7 @@ fn what_a_callback_frees_is_used_although_another_stream_still_does() {
         let block = DevicePtr(held.swap(0, Ordering::Relaxed));
         weak.upgrade().filter(|_| !block.is_null()).iter().for_each(|pool| give(pool, block));
     }));
-    take(pool, a, 50);
+    take(pool, c, 50);
     assert_eq!(pool.stats().host_waits, 0);
     drop(open);
     world.end("callbacks");
@@ -320,4 +320,41 @@ fn a_pin_counts() {
     pool.unpin(block, size).expect("pinned");
     assert_eq!(pool.trim(), Ok(size));
     world.end("pins");
+}
+
+#[test]
+fn pending_blocks_come_back_although_nobody_polls() {
+    let world = world(None, &[]);
+    let (pool, [a, b]) = (&world.pool, [world.streams[0], world.streams[1]]);
+    let blocks = [0, 1].map(|_| take(pool, a, 4));
+    pool.record_stream(blocks[0], b).expect("in use");
+    blocks.iter().for_each(|block| give(pool, *block));
+    assert_eq!(pool.stats().bytes.active.current, 4 << 20);
+    world.host.streams().synchronize(b).expect("run");
+    let made = pool.stats().calls.create;
+    (0..20).for_each(|_| give(pool, take(pool, a, 4)));
+    assert_eq!((pool.stats().bytes.active.current, pool.stats().calls.create), (0, made));
+    world.end("pending");
+}
+
+#[test]
+fn waits_of_the_host_and_peaks_of_all_streams_together_are_counted() {
+    let world = world(None, &[]);
+    let (pool, [a, b]) = (&world.pool, [world.streams[0], world.streams[1]]);
+    let blocks = [take(pool, a, 40), take(pool, b, 40)];
+    blocks.iter().for_each(|block| give(pool, *block));
+    give(pool, take(pool, a, 40));
+    let peak = pool.stats().bytes.allocated.peak;
+    assert!(peak <= 80 << 20 && peak >= 76 << 20, "{peak}");
+    for _ in 0..50 {
+        let pause = || std::thread::sleep(std::time::Duration::from_millis(20));
+        world.host.streams().enqueue(a, Arc::new(pause)).expect("enqueued");
+        give(pool, take(pool, a, 40));
+        pool.trim().expect("nothing is captured");
+        // A busy machine may be so slow that the stream was there first.
+        if pool.stats().host_waits > 0 {
+            return world.end("waits");
+        }
+    }
+    panic!("no wait was counted");
 }

@@ -12,8 +12,10 @@ mod steps;
 use abi::Program;
 use criterion::{Criterion, criterion_group, criterion_main};
 use gvmm::config;
-use gvmm::driver::{self, DriverKind, Ordinal, Stream};
-use gvmm::rebind::{Binding, DEFAULT_WATCHED_STEPS, Options, Outcome, PlanOptions, Slot, Threshold};
+use gvmm::driver::{self, DriverKind, Graph, Ordinal, Stream};
+use gvmm::rebind::{
+    Binding, CopyWays, DEFAULT_WATCHED_STEPS, Options, Outcome, PlanOptions, Slot, Threshold,
+};
 use gvmm::units::ByteSize;
 use gvmm::vm::Device;
 use measure::{Cost, measure};
@@ -100,6 +102,7 @@ fn made_up(c: &mut Criterion) {
     measure(c, "1000 mapped, 200 changed", 1000, run(&mapped, &both, 0));
     let copied = binding(&device, slots(1000, 64), Threshold(64), &first);
     measure(c, "1000 copied, 200 changed", 1000, run(&copied, &both, 0));
+    in_graph(c, &device);
     let unchanged = planned(&device, slots(1000, 64), &both[..1]);
     measure(c, "1000 planned, unchanged", 1000, run(&unchanged, &both[..1], 0));
     let changed = planned(&device, slots(1000, 64), &both);
@@ -107,6 +110,16 @@ fn made_up(c: &mut Criterion) {
     let many = [step(&device, 100_000)];
     let copied = binding(&device, slots(100_000, 64), Threshold(64), &many[0]);
     measure(c, "100000 copied, unchanged", 100_000, run(&copied, &many, 0));
+}
+
+/// Copies inside the caller's graph, all of them pointed at other buffers in each step.
+fn in_graph(c: &mut Criterion, device: &Arc<Device>) {
+    let mut both = [step(device, 256), step(device, 256)];
+    both[1].buffers.iter_mut().for_each(|buffer| buffer.address.0 += 1 << 50);
+    let copied = binding(device, vec![Slot::new(ByteSize(64)); 256], Threshold(64), &both[0]);
+    copied.record_copies(STREAM, 1, CopyWays::BOTH).expect("recorded");
+    copied.use_graph(Some(Graph(1))).expect("named");
+    measure(c, "256 copied in a graph, all changed", 256, run(&copied, &both, 0));
 }
 
 /// The recording, with most of its slots copied.

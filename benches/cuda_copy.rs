@@ -208,13 +208,17 @@ fn routes(bench: &Bench, timer: &Timer<'_>, rounds: usize) {
 /// A graph of 20 small kernels, with what stands before and after them.
 fn capture(bench: &Bench, stream: Stream, at: DevicePtr, routes: &[RouteId]) -> (Graph, Vec<RecordId>) {
     let driver = &bench.driver;
-    let record = |route: &RouteId| driver.route_record(stream, *route).expect("recorded");
     driver.streams().capture_begin(stream).expect("a capture");
-    let mut records: Vec<_> = routes.first().map(record).into_iter().collect();
+    let mut records = Vec::new();
+    if let [inward, outward] = routes {
+        records.push(driver.route_record_ahead(stream, *inward, *outward).expect("recorded"));
+    }
     for i in 0..20 {
         copy(bench, stream, &slices(DevicePtr(at.get() + 8 * KIB), DevicePtr(at.get() + 64 * i), 1, 64, 0));
     }
-    records.extend(routes.get(1).map(record));
+    if let [_, outward] = routes {
+        records.push(driver.route_record_behind(stream, *outward, records[0]).expect("recorded").0);
+    }
     (driver.streams().capture_end(stream).expect("a graph"), records)
 }
 

@@ -45,13 +45,17 @@ class Binder:
 
     def __init__(self, library, graph, inputs, results):
         self.gvmm = ctypes.CDLL(library)
-        self.graph, self.static = graph, [*inputs, *results]
+        self.graph, self.count = graph, len(inputs) + len(results)
+        # What is empty has nothing to copy, and no address.
+        self.used = [i for i, t in enumerate([*inputs, *results]) if t.nbytes]
+        self.static = [[*inputs, *results][i] for i in self.used]
         self.device, self.binding = ctypes.c_void_p(), ctypes.c_void_p()
         ordinal = self.static[0].device.index
         desc = DeviceDesc(ctypes.sizeof(DeviceDesc), DRIVER_CUDA, ordinal)
         self.call("gvmm_device_open", ctypes.byref(desc), ctypes.byref(self.device))
         slots = (Slot * len(self.static))(*(
-            Slot(t.nbytes, IN if i < len(inputs) else OUT, SLOT_FOREIGN, 1, 0, 0, t.data_ptr()) for i, t in enumerate(self.static)))
+            Slot(t.nbytes, IN if i < len(inputs) else OUT, SLOT_FOREIGN, 1, 0, 0, t.data_ptr())
+            for i, t in zip(self.used, self.static)))
         self.call("gvmm_binding_create", self.device, None, slots, ctypes.c_size_t(len(slots)),
                   ctypes.c_size_t(ctypes.sizeof(Slot)), ctypes.byref(self.binding))
         self.generation, self.buffers = ctypes.c_uint64(0), (Buffer * len(slots))()
@@ -67,6 +71,12 @@ class Binder:
 
     def bind(self, tensors):
         """This step's tensors, contiguous and as large as the static ones. They live until the step has run."""
+        if len(tensors) != self.count:
+            raise ValueError(f"{self.count} tensors are needed, not {len(tensors)}")
+        tensors = [tensors[i] for i in self.used]
+        for i, tensor, static in zip(self.used, tensors, self.static):
+            if tensor.nbytes != static.nbytes or tensor.device != static.device or not tensor.is_contiguous():
+                raise ValueError(f"tensor {i} is not contiguous, of {static.nbytes} bytes, on {static.device}")
         for buffer, tensor in zip(self.buffers, tensors):
             # The address tells everything here: nothing of a static copy depends on who allocated it.
             buffer.address, buffer.size_bytes, buffer.allocation_id = tensor.data_ptr(), tensor.nbytes, tensor.data_ptr()

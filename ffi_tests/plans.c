@@ -90,7 +90,7 @@ static void planned(void) {
     CHECK(actions[0] == GVMM_ACTION_PATCH && actions[1] == GVMM_ACTION_BAKE && actions[2] == GVMM_ACTION_BAKE);
     EXPECT(GVMM_ERROR_COUNT_MISMATCH, gvmm_binding_explain(binding, why, SLOTS - 1));
     OK(gvmm_binding_explain(binding, why, SLOTS));
-    CHECK(why[0].action == GVMM_ACTION_PATCH && why[0].moved_steps == 4 && why[0].cost_ps <= why[0].next_cost_ps);
+    CHECK(why[0].action == GVMM_ACTION_PATCH && why[0].moved_steps == 4 && why[0].cost_ps < why[0].next_cost_ps);
     CHECK(why[0].next_action != GVMM_ACTION_PATCH && why[1].cost_ps == 0);
     gvmm_patch patch;
     size_t count = 0;
@@ -117,6 +117,66 @@ static void planned(void) {
     CHECK(run(other, 6) == 1); /* what it sees asks for no other addresses */
     OK(gvmm_binding_destroy(other));
     OK(gvmm_binding_destroy(binding));
+}
+
+static size_t patches_of(gvmm_binding *binding, gvmm_patch *patches, size_t capacity) {
+    size_t count = 99;
+    OK(gvmm_binding_patches(binding, patches, capacity, &count));
+    return count;
+}
+
+/* One slot in two commands: listed in part never, and as often as anybody asks. */
+static void patch_lists(void) {
+    const gvmm_command_use both[] = {{0, 7}, {0, 8}};
+    gvmm_binding *b = bind_with((gvmm_plan_desc){.mode = GVMM_PLAN_AUTO, .uses = both, .use_count = 2,
+                                                 .use_stride_bytes = sizeof both[0]});
+    gvmm_patch patches[3] = {{.command = 99}, {.command = 99}, {.command = 99}};
+    CHECK(patches_of(b, NULL, 0) == 0); /* before any begin */
+    uint64_t generation = 0, addresses[SLOTS];
+    gvmm_step_report report;
+    for (int step = 0; step < 7; step++) {
+        begin(b, step, &generation, addresses, &report);
+        OK(gvmm_binding_end(b, NULL));
+    }
+    begin(b, 1, &generation, addresses, &report);
+    CHECK(report.patched_commands == 2);
+    size_t count = 99;
+    EXPECT(GVMM_ERROR_COUNT_MISMATCH, gvmm_binding_patches(b, patches, 1, &count));
+    CHECK(count == 99 && patches[0].command == 99);
+    for (int again = 0; again < 2; again++) {
+        CHECK(patches_of(b, patches, 3) == 2 && patches[2].command == 99);
+        CHECK(patches[0].command == 7 && patches[1].command == 8 && patches[0].slot == 0 && patches[1].slot == 0);
+        CHECK(patches[0].address == homes[1][0].address && patches[1].address == patches[0].address);
+    }
+    for (int tries = 0; tries < 2; tries++) {
+        OK(gvmm_binding_abort(b));
+        begin(b, 1, &generation, addresses, &report);
+        CHECK(report.patched_commands == 2 && patches_of(b, patches, 2) == 2);
+    }
+    OK(gvmm_binding_end(b, NULL));
+    begin(b, 1, &generation, addresses, &report);
+    CHECK(report.patched_commands == 0 && patches_of(b, NULL, 0) == 0);
+    OK(gvmm_binding_end(b, NULL));
+    OK(gvmm_binding_destroy(b));
+}
+
+/* What a descriptor says is what is planned by. */
+static void descriptors(void) {
+    gvmm_plan_info infos[3];
+    const uint32_t flags[] = {0, GVMM_PLAN_HOST_HIDDEN, GVMM_PLAN_COPIES_RECORDED};
+    for (int i = 0; i < 3; i++) {
+        gvmm_binding *b = bind_with((gvmm_plan_desc){.mode = GVMM_PLAN_AUTO, .watched_steps = 3, .flags = flags[i]});
+        run(b, 2);
+        CHECK(query(b).has_plan == 0);
+        gvmm_binding *other = bind_with((gvmm_plan_desc){.mode = GVMM_PLAN_AUTO, .watched_steps = 2, .flags = flags[i]});
+        run(other, 5);
+        infos[i] = query(other);
+        CHECK(infos[i].has_plan == 1 && infos[i].patched_slots == 0 && infos[i].host_ps != infos[i].gpu_ps);
+        OK(gvmm_binding_destroy(b));
+        OK(gvmm_binding_destroy(other));
+    }
+    CHECK(infos[0].counted_ps > infos[1].counted_ps && infos[1].counted_ps == infos[1].gpu_ps);
+    CHECK(infos[2].host_ps < infos[0].host_ps);
 }
 
 static void refused(void) {
@@ -175,6 +235,8 @@ int main(void) {
     for (int home = 0; home < HOMES; home++)
         for (int i = 0; i < SLOTS; i++) homes[home][i] = allocate(device, GRANULE);
     planned();
+    patch_lists();
+    descriptors();
     refused();
     OK(gvmm_stream_synchronize(stream));
     for (int home = 0; home < HOMES; home++)

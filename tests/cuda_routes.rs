@@ -216,6 +216,88 @@ fn a_stream_of_a_frameworks_own_context_copies_and_does_not_record() {
     });
 }
 
+/// Copies out behind copies in: one update where the graph has both in that order, else each has its own.
+#[test]
+fn copies_out_are_pointed_by_those_ahead_in_the_same_capture_only() {
+    with_copies("pairs", 3, |fake, bench, copies| {
+        let driver = &bench.driver;
+        let inward = copies.route(bench).expect("a route");
+        let targets = driver.allocate(DEVICE, ByteSize(COUNT * STEP)).expect("memory");
+        let slices_out = |base: DevicePtr| -> Vec<CopySlice> {
+            let at = |base: DevicePtr, i| DevicePtr(base.get() + i * STEP);
+            (0..COUNT)
+                .map(|i| CopySlice { dst: at(base, i), src: at(copies.shadows, i), bytes: STEP })
+                .collect()
+        };
+        let outs = slices_out(targets);
+        let near: Vec<_> = outs.iter().map(|s| RouteSlice { near: s.src, bytes: STEP }).collect();
+        let route_out = |bench: &Bench| bench.driver.route_create(DEVICE, Way::Out, &near).expect("a route");
+        let (outward, other) = (route_out(bench), route_out(bench));
+        let capture = |stream, record: &mut dyn FnMut()| {
+            driver.streams().capture_begin(stream).expect("a capture");
+            record();
+            driver.streams().capture_end(stream).expect("a graph")
+        };
+        let (mut ahead, mut behind, mut apart, mut strange) = (None, None, None, None);
+        let both = capture(copies.stream, &mut || {
+            ahead = driver.route_record_ahead(copies.stream, inward, outward).ok();
+            strange = driver.route_record_behind(copies.stream, other, ahead.expect("recorded")).ok();
+            behind = driver.route_record_behind(copies.stream, outward, ahead.expect("recorded")).ok();
+        });
+        // Another capture: nothing says that it is launched behind.
+        let alone = capture(copies.stream, &mut || {
+            apart = driver.route_record_behind(copies.stream, outward, ahead.expect("recorded")).ok();
+        });
+        let (ahead, strange, behind, apart) =
+            (ahead.expect("in"), strange.expect("another"), behind.expect("out"), apart.expect("out"));
+        assert_eq!([strange.1, behind.1, apart.1], [false, true, false]);
+        let updates = || fake.calls("cuGraphExecKernelNodeSetParams");
+        let before = updates();
+        driver.route_point_all(both, &[(ahead, &copies.slices(1)), (behind.0, &outs)]).expect("pointed");
+        assert_eq!(updates(), before + 1);
+        driver.streams().launch(both, copies.stream).expect("launched");
+        copies.hold(bench, 1);
+        assert!(bench.native.read(0, targets, (COUNT * STEP) as usize) == noise((COUNT * STEP) as usize, 2));
+        let refused = |points: &[(RecordId, &[CopySlice])], at: usize, kind| {
+            let (i, e) = driver.route_point_all(both, points).expect_err("refused");
+            assert_eq!((i, e.kind), (at, kind));
+        };
+        let ins = copies.slices(2);
+        refused(&[(behind.0, &outs)], 0, Kind::InvalidArgument);
+        refused(&[(behind.0, &outs), (ahead, &ins)], 0, Kind::InvalidArgument);
+        refused(&[(ahead, &ins), (strange.0, &outs), (behind.0, &outs)], 2, Kind::InvalidArgument);
+        refused(&[(ahead, &ins), (behind.0, &outs[1..])], 1, Kind::CountMismatch);
+        refused(
+            &[(ahead, &ins), (behind.0, &slices_out(DevicePtr(u64::MAX - COUNT * STEP + 100)))],
+            1,
+            Kind::OutOfRange,
+        );
+        // The other out had been pointed by then.
+        let nothing: Vec<_> = outs.iter().map(|slice| CopySlice { bytes: 0, ..*slice }).collect();
+        driver.route_point(strange.0, both, &nothing).expect("pointed");
+        // What is pointed alone, and what was left out, copies as it says.
+        bench.native.write(0, targets, &vec![0; (COUNT * STEP) as usize]);
+        driver.route_point_all(both, &[(ahead, &ins)]).expect("pointed");
+        driver.streams().launch(both, copies.stream).expect("launched");
+        copies.hold(bench, 2);
+        assert!(bench.native.read(0, targets, (COUNT * STEP) as usize).iter().all(|byte| *byte == 0));
+        driver.route_point(apart.0, alone, &outs).expect("pointed");
+        driver.streams().launch(alone, copies.stream).expect("launched");
+        copies.hold(bench, 2);
+        assert!(bench.native.read(0, targets, (COUNT * STEP) as usize) == noise((COUNT * STEP) as usize, 3));
+        // With the route whose far ends it brings, a record is gone.
+        driver.route_destroy(outward).expect("destroyed");
+        refused(&[(ahead, &ins)], 0, Kind::InvalidHandle);
+        for graph in [both, alone] {
+            driver.streams().destroy_graph(graph).expect("destroyed");
+        }
+        for route in [inward, other] {
+            driver.route_destroy(route).expect("destroyed");
+        }
+        driver.deallocate(DEVICE, targets).expect("freed");
+    });
+}
+
 #[test]
 fn each_call_may_fail_and_is_tried_again() {
     with_copies("route_faults", 3, |fake, bench, copies| {

@@ -158,21 +158,53 @@ fn a_step_in_another_context_changes_to_ours_and_back() {
 }
 
 #[test]
-fn a_step_with_copies_in_the_graph_is_two_updates_and_an_unchanged_one_nothing() {
+fn a_step_with_copies_in_the_graph_is_one_update_and_an_unchanged_one_nothing() {
     with_world("inside", |world| {
         world.bench.native.enter(0);
         let graph = world.capture();
         world.calls(1);
-        let moved = [("cuCtxGetCurrent", 1), ("cuCtxGetId", 1), ("cuGraphExecKernelNodeSetParams", 2)];
+        let moved = [("cuCtxGetCurrent", 1), ("cuCtxGetId", 1), ("cuGraphExecKernelNodeSetParams", 1)];
         assert_eq!(world.calls(2), map(&moved));
         assert_eq!(world.calls(2), map(&[]));
         assert_eq!(world.calls(1), map(&moved));
-        // One node was updated and the other not: both are, the next time, whatever the buffers.
-        world.fake.fail("cuGraphExecKernelNodeSetParams", 2, 1);
+        // Where the update failed it is made the next time, whatever the buffers.
+        world.fake.fail("cuGraphExecKernelNodeSetParams", 1, 1);
         assert!(world.binding.begin(world.stream, &world.buffers(2), 1).is_err());
         assert_eq!(world.calls(1), map(&moved));
+        // One buffer that changes is the same update: of either way, or of both.
+        let begin = |slot: usize| {
+            let mut buffers = world.buffers(1);
+            buffers.0[slot] = world.buffers(5).0[slot];
+            let before = world.fake.calls("cuGraphExecKernelNodeSetParams");
+            world.binding.begin(world.stream, &buffers, 1).expect("begin");
+            world.binding.abort().expect("aborted");
+            assert_eq!(world.fake.calls("cuGraphExecKernelNodeSetParams"), before + 1, "slot {slot}");
+        };
+        (0..3).for_each(begin);
         world.bench.native.leave();
         world.binding.use_graph(None).expect("not named any more");
         world.bench.driver.streams().destroy_graph(graph).expect("destroyed");
+    });
+}
+
+/// Copies in that are recorded anew leave those out behind in a graph that is not named any more.
+#[test]
+fn copies_in_recorded_anew_alone_ask_for_those_out() {
+    with_world("apart", |world| {
+        let graph = world.capture();
+        world.calls(1);
+        let streams = world.bench.driver.streams();
+        streams.capture_begin(world.stream).expect("a capture");
+        world.binding.record_copies(world.stream, 1, CopyWays::IN).expect("recorded");
+        let half = streams.capture_end(world.stream).expect("a graph");
+        world.binding.use_graph(Some(half)).expect("named");
+        let refused = world.binding.begin(world.stream, &world.buffers(2), 1).expect_err("half");
+        assert_eq!((refused.kind, refused.entry), (Kind::InvalidArgument, None));
+        let whole = world.capture();
+        world.calls(2);
+        world.binding.use_graph(None).expect("not named any more");
+        for graph in [graph, half, whole] {
+            streams.destroy_graph(graph).expect("destroyed");
+        }
     });
 }

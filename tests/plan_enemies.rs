@@ -288,7 +288,7 @@ fn a_device_that_nobody_measured_is_reckoned_with_caution() {
 }
 
 #[test]
-fn two_threads_in_one_binding_are_told_and_two_bindings_keep_one_budget() {
+fn two_bindings_on_two_threads_keep_one_budget() {
     const COUNT: usize = 16;
     let world = World::new();
     let limit = ByteSize(COUNT as u64 * 4096 * 3 / 2);
@@ -306,8 +306,9 @@ fn two_threads_in_one_binding_are_told_and_two_bindings_keep_one_budget() {
             let (world, barrier, slots) = (&world, &barrier, &slots);
             scope.spawn(move || {
                 let stream = world.another_stream();
+                // Once: a thread that fails must not keep the other.
+                barrier.wait();
                 for n in 0..12 {
-                    barrier.wait();
                     let of: Vec<&Home> = homes.iter().map(|pair| &pair[n % 2]).collect();
                     begin(binding, stream, &Given::of(&of)).expect("begin");
                     assert!(shadow_budget(&world.device).booked <= limit);
@@ -322,4 +323,22 @@ fn two_threads_in_one_binding_are_told_and_two_bindings_keep_one_budget() {
     assert!((COUNT as u64..=COUNT as u64 * 3 / 2).contains(&copied), "{copied}");
     drop(bindings);
     assert_eq!(shadow_budget(&world.device).booked, ByteSize::ZERO);
+}
+
+/// A plan of a rank that patches comes to one that cannot, whose slot is where the plan has it already.
+#[test]
+fn a_plan_with_patches_is_not_taken_at_its_word_by_who_cannot_patch() {
+    let world = World::new();
+    let slots = [slot(3000), slot(3000)];
+    let memory: Vec<[Foreign; 2]> = slots.iter().map(|_| [0, 1].map(|_| Foreign::new(3000))).collect();
+    let given = |n: usize| Given::memory(&[memory[0][n % 2].buffer(3000), memory[1][0].buffer(3000)]);
+    let off = Options { threshold: Threshold::OFF, ..Options::default() };
+    let binding = Binding::planned(&world.device, slots.to_vec(), off, h200()).expect("a binding");
+    run(&world, &binding, &slots, &given(0), 0);
+    assert_eq!(actions(&binding, 2), [Action::BAKE; 2]);
+    for n in 1..4 {
+        binding.import_plan(&exported(&slots, &[Action::PATCH; 2])).expect("a plan of these slots");
+        run(&world, &binding, &slots, &given(n), 10_000 * n as u64);
+        assert_eq!((actions(&binding, 2), binding.patches()), (vec![Action::COPY; 2], Ok(vec![])));
+    }
 }

@@ -41,7 +41,10 @@ fn rank(rank: u32, folder: &Path) -> String {
     if rank == 0 {
         fs::write(&file, binding.export_plan().expect("a plan")).expect("a file");
     } else {
-        binding.import_plan(&fs::read(&file).expect("rank 0 was here")).expect("the same slots");
+        // One is told twice.
+        for _ in 0..if rank == 3 { 2 } else { 1 } {
+            binding.import_plan(&fs::read(&file).expect("rank 0 was here")).expect("the same slots");
+        }
     }
     (5..9).for_each(run);
     world.synchronize();

@@ -5,8 +5,8 @@ mod rebind_support;
 use gvmm::error::Kind;
 use gvmm::rebind::profile::Profile;
 use gvmm::rebind::{
-    Action, Binding, Churn, Commands, Moves, Options, Outcome, PlanOptions, Slot, Threshold, export_plan,
-    set_shadow_budget, shadow_budget,
+    Action, Binding, Churn, Commands, Moves, Options, Outcome, PlanOptions, Slot, SlotFlags, Threshold,
+    export_plan, set_shadow_budget, shadow_budget,
 };
 use gvmm::units::ByteSize;
 use rebind_support::{Given, Home, World, actions, begin};
@@ -141,6 +141,33 @@ fn a_plan_needs_no_more_than_the_layout_that_it_replaces() {
         );
     }
     assert_eq!((binding.plan_digest().is_ok(), binding.info().expect("info").record_agains), (true, 1));
+}
+
+/// Until the new plan is there, the slots are served as they are, also where a layout must be made meanwhile.
+#[test]
+fn whoever_plans_again_keeps_what_there_is() {
+    let world = World::new();
+    let homes: Vec<Home> = (0..3).map(|_| world.home(2 * MIB)).collect();
+    let slots = [Slot::new(ByteSize(4096)), Slot::new(ByteSize(4096)).flags(SlotFlags::REGISTERED)];
+    let off = Options { threshold: Threshold::OFF, ..Options::default() };
+    let planning = PlanOptions { profile: Profile::builtin("h200"), ..PlanOptions::default() };
+    let binding = Binding::planned(&world.device, slots.to_vec(), off, planning).expect("a binding");
+    let wanted = [Action::COPY, Action::BAKE];
+    let never = Churn::new(vec![Moves::NEVER; 2], 4);
+    binding.import_plan(&export_plan(&slots, &wanted, &never)).expect("imported");
+    for (n, registered) in [1, 1, 2, 2].into_iter().enumerate() {
+        begin(&binding, world.stream, &Given::of(&[&homes[0], &homes[registered]])).expect("begin");
+        binding.end().expect("end");
+        assert_eq!(
+            (actions(&binding, 2), binding.plan_digest().is_ok()),
+            (wanted.to_vec(), n < 1),
+            "step {n}"
+        );
+        if n == 0 {
+            binding.replan().expect("a planner");
+        }
+    }
+    assert_eq!(binding.info().expect("info").record_agains, 2);
 }
 
 #[test]

@@ -2,9 +2,10 @@
 
 use gvmm::driver::{
     Access, Capabilities, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, Graph, HostFunction,
-    MemoryInfo, NativeBlock, Ordinal, RouteId, RouteSlice, Stream, Streams, TimelineId, Way, unsupported,
+    MemoryInfo, NativeBlock, Ordinal, Point, RecordId, RouteId, RouteSlice, Stream, Streams, TimelineId, Way,
+    unsupported,
 };
-use gvmm::error::{Operation, Result};
+use gvmm::error::{Error, Operation, Result};
 use gvmm::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -88,6 +89,15 @@ impl Driver for Null {
     }
     fn route_copy(&self, _: Ordinal, _: Stream, _: RouteId, _: &[CopySlice]) -> Result<u32> {
         Ok(1)
+    }
+    fn route_record(&self, _: Stream, _: RouteId) -> Result<RecordId> {
+        Ok(RecordId(self.next(1)))
+    }
+    fn route_record_behind(&self, stream: Stream, route: RouteId, _: RecordId) -> Result<(RecordId, bool)> {
+        Ok((self.route_record(stream, route)?, true))
+    }
+    fn route_point_all(&self, _: Graph, _: &[Point<'_>]) -> std::result::Result<(), (usize, Error)> {
+        Ok(())
     }
     fn timeline_create(&self, _: Ordinal) -> Result<TimelineId> {
         Ok(TimelineId(1))

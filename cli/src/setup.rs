@@ -11,7 +11,7 @@ use gvmm::rebind::profile::{Profile, Subject};
 use gvmm::vm::Device;
 use std::sync::Arc;
 
-/// The names of capabilities; `GVMM_HOST_CAPS` takes the first eight.
+/// The names of capabilities; `GVMM_HOST_CAPS` takes the first eight, and patches.
 pub(crate) const CAPABILITIES: [(Capabilities, &str); 14] = [
     (Capabilities::VIRTUAL_MEMORY, "virtual_memory"),
     (Capabilities::ALIASING, "aliasing"),

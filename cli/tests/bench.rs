@@ -370,6 +370,10 @@ fn a_profile_can_be_read_and_says_what_it_does_not_know() {
         assert_eq!((profile.origin.driver.as_str(), profile.create.points().len()), (driver, 3));
         let version = if driver == "cuda" { "CUDA 13.0" } else { "" };
         assert_eq!(profile.origin.driver_version, version);
+        let date: Vec<Option<u32>> = profile.origin.date.split('-').map(|part| part.parse().ok()).collect();
+        assert!(matches!(date[..], [Some(1970..), Some(1..=12), Some(1..=31)]), "{}", profile.origin.date);
+        assert!(profile.origin.device.contains(if driver == "host" { "host" } else { "fake" }));
+        assert!(text.contains(" +- "), "medians with their spread: {text}");
         let left = text.lines().find(|line| line.contains("taken from the built-in profile"));
         let expected = "# not measured here, but taken from the built-in profile: plan_in, plan_out, cache_bytes, cold_slot, patch, \
                         patch_slot, patch_command, patch_single";

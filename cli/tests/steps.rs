@@ -86,6 +86,11 @@ fn the_keys_of_the_report_are_these() {
     assert_eq!(keys(&report["per_step"]).join(" "), per_step);
     assert_eq!(report["setup"]["map"].as_u64().map(|maps| maps >= 294), Some(true), "{report}");
     assert_eq!(report["copies"], "around", "the default on the host");
+    assert!(report["plan_digest"].is_null() && report["host_us_median"].as_f64() > Some(0.0));
+    assert_eq!(report["host_us_median"], report["us_per_step_median"]);
+    let us = |key: &str| report[key].as_f64().expect("a time");
+    let apart = us("predicted_host_us") + us("predicted_gpu_us");
+    assert!((us("predicted_us") - apart).abs() < 1e-6 && us("predicted_gpu_us") > 0.0, "{report}");
     assert!(report["plan_digest"].is_null() && report["gpu_us_median"].is_null() && report["replans"] == 0);
 }
 
@@ -401,6 +406,11 @@ fn too_little_memory_is_a_failure_with_words() {
 
 #[test]
 fn every_shape_of_driver_gives_right_data() {
+    let refused =
+        run(gvmm(&["steps", &recording("llama_donate_all"), "--plan", "patch"])
+            .env("GVMM_HOST_CAPS", "-patches"));
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("cannot patch a command buffer"), "{}", stderr(&refused));
     for off in ["-joint_copies", "-aliasing", "-range_access", "-joined_access", "-virtual_memory"] {
         let path = recording("llama_donate_all");
         let output = run(gvmm(&["steps", &path, "--json", "--threshold", "4096"]).env("GVMM_HOST_CAPS", off));

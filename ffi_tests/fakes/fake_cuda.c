@@ -157,7 +157,7 @@ typedef struct Stream {
     Op *first, **last, *kept, **kept_last, *newest;
     int capture_mode; /* -1: not captured */
     int closing, blocking;
-    U entered, finished;
+    U entered, finished, capture_id;
 } Stream;
 static U stream_magic = 0x57575757, event_magic = 0xE7E7E7E7, graph_magic = 0x69696969;
 
@@ -203,8 +203,10 @@ static void unref(Graph *g) {
     free(g);
 }
 
-/* A route's kernel: words of a head (tiles, count and first slice, outward), then the far ends. */
-enum { HEAD = 3, TILE = 3 };
+/* A route's kernel: words of a head (tiles, count and first slice, flags and how many far ends are others'), then the far
+ * ends, those of others, and where to leave these. With the flag BEHIND the first word is where the far ends were left. */
+enum { HEAD = 3, TILE = 3, OUTWARD = 1, BEHIND = 2 };
+static U others_of(const U *words) { return words[2] >> 32; }
 static int in_plain(int device, U at, U bytes) {
     EACH(plains, i) if (plains[i].size && plains[i].device == device && plains[i].at <= at && at + bytes <= plains[i].at + plains[i].size) return 1;
     return 0;
@@ -217,7 +219,11 @@ static U tables_of(const Op *op, U *out) {
 }
 static R check_route(const Op *op, int device) {
     pthread_mutex_lock(&big);
+    const U *far = op->table + HEAD;
+    U count = op->table[1] & 0xffffffff, others = others_of(op->table);
     int good = in_plain(device, op->table[0], op->a * TILE * sizeof(U));
+    if (others) good = good && in_plain(device, far[count + others], others * sizeof(U));
+    if (op->table[2] & BEHIND) good = good && in_plain(device, far[0], count * sizeof(U));
     pthread_mutex_unlock(&big);
     return good ? OK : breach(FAULT, "a route's table is not where it should be");
 }
@@ -231,8 +237,10 @@ static R run_route(int device, const Op *op) {
     if (!op->seen || check_route(op, device)) return FAULT;
     U *now = malloc(tables_of(op, NULL)), bytes = tables_of(op, now);
     int changed = memcmp(now, op->seen, bytes);
-    U count = op->table[1] & 0xffffffff, first = op->table[1] >> 32, outward = op->table[2];
-    const U *far = op->table + HEAD;
+    U count = op->table[1] & 0xffffffff, first = op->table[1] >> 32, outward = op->table[2] & OUTWARD;
+    const U *far = op->table + HEAD, others = others_of(op->table);
+    if (others) memcpy((void *)far[count + others], far + count, others * sizeof(U));
+    if (op->table[2] & BEHIND) far = (const U *)far[0];
     R status = OK;
     for (U i = 0; i < op->a && !status; i++) {
         const U *tile = now + i * TILE;
@@ -773,7 +781,9 @@ API R cuStreamBeginCapture_v2(U h, int m) {
     ENTER(); NEED_CTX();
     STREAM(s, h);
     if (h == 0 || s->capture_mode >= 0) return breach(BAD_STATE, __func__);
+    static _Atomic U captures;
     s->capture_mode = m;
+    s->capture_id = ++captures;
     s->capturer = pthread_self();
     s->kept = s->newest = NULL;
     s->kept_last = &s->kept;
@@ -798,7 +808,7 @@ API R cuStreamGetCaptureInfo_v2(U h, int *status, U *id, Graph **graph, Op *cons
     STREAM(s, h);
     *status = s->capture_mode >= 0;
     if (!*status) return OK;
-    if (id) *id = 1;
+    if (id) *id = s->capture_id;
     if (graph) *graph = NULL;
     *nodes = &s->newest;
     *count = s->newest != NULL;
@@ -933,7 +943,8 @@ static R route_op(Op *op, Function *f, const unsigned grid[3], const unsigned bl
     const U *words = params[0];
     U count = words[1] & 0xffffffff, n = HEAD + f->capacity;
     int shape = grid[0] && grid[1] == 1 && grid[2] == 1 && block[0] == 256 && block[1] == 1 && block[2] == 1 && !shared && !extra;
-    if (!shape || !count || words[2] > 1 || count > f->capacity) return breach(INVALID, "a route's launch");
+    U others = others_of(words), needed = words[2] & BEHIND ? 1 : count + others + (others != 0);
+    if (!shape || !count || (words[2] & 0xffffffff) > (OUTWARD | BEHIND) || needed > f->capacity) return breach(INVALID, "a route's launch");
     *op = (Op){.kind = ROUTE, .a = grid[0], .table = malloc(n * sizeof(U)), .table_bytes = n * sizeof(U)};
     memcpy(op->table, words, n * sizeof(U));
     return OK;
@@ -958,6 +969,7 @@ API R cuGraphExecKernelNodeSetParams(Graph *exec, Op *node, const NodeParams *p)
         if (!route && (op->kind != STEP || p->function->kind != 's')) return breach(INVALID, "another node's parameters");
         R status = (route ? route_op : step_op)(&changed, p->function, p->grid, p->block, p->shared, p->params, p->extra);
         if (status) return status;
+        if (route && changed.table_bytes != op->table_bytes) return breach(INVALID, "another kernel for a node");
         free(op->table);
         op->table = changed.table;
         return OK;

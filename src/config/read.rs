@@ -125,7 +125,7 @@ pub(super) fn switch(text: &str) -> Option<bool> {
 }
 
 pub(super) fn caps(text: &str) -> Option<Vec<String>> {
-    const NAMES: [&str; 8] = [
+    const NAMES: [&str; 9] = [
         "virtual_memory",
         "aliasing",
         "device_access",
@@ -134,6 +134,7 @@ pub(super) fn caps(text: &str) -> Option<Vec<String>> {
         "joint_copies",
         "sharing",
         "routes",
+        "patches",
     ];
     let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
     items.map(|item| item.strip_prefix('-').filter(|name| NAMES.contains(name)).map(str::to_string)).collect()

@@ -23,7 +23,7 @@ fn right_values_are_taken() {
         (HOST_DEVICES, "4"),
         (HOST_MEMORY, "8G"),
         (HOST_HUGEPAGES, "on"),
-        (HOST_CAPS, "-aliasing, -joint_copies"),
+        (HOST_CAPS, "-aliasing, -joint_copies, -patches"),
         (HOST_COSTS, "h200-peer"),
         (HOST_MAX_MAPS, "1000"),
         (SHADOW_BUDGET, "64m"),
@@ -46,7 +46,7 @@ fn right_values_are_taken() {
     assert_eq!(config.host.devices, 4);
     assert_eq!(config.host.memory, 8 << 30);
     assert!(config.host.huge_pages);
-    assert_eq!(config.host.caps_off, ["aliasing", "joint_copies"]);
+    assert_eq!(config.host.caps_off, ["aliasing", "joint_copies", "patches"]);
     assert_eq!(config.host.costs.as_deref(), Some("h200-peer"));
     assert_eq!(config.host.max_maps, 1000);
     assert_eq!(config.shadow_budget, Some(64 << 20));

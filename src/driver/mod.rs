@@ -142,6 +142,24 @@ pub trait Driver: Send + Sync + Debug {
         Err(NO_ROUTES)
     }
 
+    /// [`route_record`](Self::route_record) of copies that may bring along where those of `behind`, recorded later on the same
+    /// stream, go: one update then points both.
+    fn route_record_ahead(&self, stream: Stream, route: RouteId, _behind: RouteId) -> Result<RecordId> {
+        self.route_record(stream, route)
+    }
+
+    /// [`route_record`](Self::route_record) of copies behind those of `ahead`, and whether they are pointed by those: then
+    /// they are pointed in one [`route_point_all`](Self::route_point_all) with them, right behind them, and not alone. Where
+    /// the order of the two in the graph is not certain, they are not.
+    fn route_record_behind(
+        &self,
+        stream: Stream,
+        route: RouteId,
+        _ahead: RecordId,
+    ) -> Result<(RecordId, bool)> {
+        Ok((self.route_record(stream, route)?, false))
+    }
+
     /// Points a graph's recorded copies at the far ends of `slices`, as in [`route_copy`](Self::route_copy), for all
     /// later launches of `graph`; launches from before keep theirs, wherever they are in their stream. `graph` was
     /// made of the capture (on CUDA: a `CUgraphExec`, whose `CUgraph` still is there). After a failure the copies

@@ -1,7 +1,7 @@
 //! The copies that each step makes in one direction: launched by begin and end, or recorded in the caller's graph.
 
 use crate::driver::{CopySlice, Graph, RecordId, RouteSlice, Stream, Way};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Operation, Result};
 use crate::units::DevicePtr;
 use crate::vm::{Device, Route};
 
@@ -18,6 +18,14 @@ impl At {
     }
 }
 
+/// Copies in the caller's graph.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Recorded {
+    id: RecordId,
+    /// Those before them, if these are pointed by the update that points those.
+    ahead: Option<RecordId>,
+}
+
 /// Copies that each step makes in one direction.
 #[derive(Debug)]
 pub(super) struct Copies {
@@ -31,7 +39,7 @@ pub(super) struct Copies {
     near: Vec<RouteSlice>,
     route: Option<Route>,
     /// The copies in the caller's graph.
-    record: Option<RecordId>,
+    record: Option<Recorded>,
     /// The graph whose next launch copies the slices as they are.
     aimed: Option<Graph>,
 }
@@ -78,14 +86,36 @@ impl Copies {
         (self.slices[at], self.aimed) = (new, None);
     }
 
-    /// Puts the copies into the graph that `stream` is being captured into; nothing where there are none.
-    pub(super) fn record(&self, stream: Stream) -> Result<Option<RecordId>> {
-        let route = self.route.as_ref().filter(|_| !self.slices.is_empty());
-        route.map(|route| route.record(stream)).transpose()
+    /// The route, where there is something to record.
+    fn recordable(&self) -> Option<&Route> {
+        self.route.as_ref().filter(|_| !self.slices.is_empty())
+    }
+
+    /// Puts the copies into the graph that `stream` is being captured into; nothing where there are none. They may bring
+    /// along where those of `behind` go.
+    pub(super) fn record(&self, stream: Stream, behind: &Self) -> Result<Option<Recorded>> {
+        let record = |route: &Route| route.record(stream, behind.recordable());
+        let recorded = self.recordable().map(record).transpose()?;
+        Ok(recorded.map(|id| Recorded { id, ahead: None }))
+    }
+
+    /// The same for copies behind those that were recorded as `ahead`.
+    pub(super) fn record_behind(&self, stream: Stream, ahead: Option<Recorded>) -> Result<Option<Recorded>> {
+        let Some(route) = self.recordable() else { return Ok(None) };
+        let Some(Recorded { id: ahead, .. }) = ahead else {
+            return Ok(Some(Recorded { id: route.record(stream, None)?, ahead: None }));
+        };
+        let (id, joined) = route.record_behind(stream, ahead)?;
+        Ok(Some(Recorded { id, ahead: joined.then_some(ahead) }))
+    }
+
+    /// What is recorded of them.
+    pub(super) const fn in_graph(&self) -> Option<Recorded> {
+        self.record
     }
 
     /// From now on these recorded copies are the ones.
-    pub(super) fn recorded(&mut self, record: Option<RecordId>) {
+    pub(super) fn recorded(&mut self, record: Option<Recorded>) {
         (self.record, self.aimed) = (record, None);
     }
 
@@ -98,26 +128,37 @@ impl Copies {
         self.record.is_some()
     }
 
-    /// Points the recorded copies of `graph` at the slices, those of both ways in one call. A failure comes with which of
+    /// Points the recorded copies of `graph` at the slices, those in and out in one call. A failure comes with which of
     /// them it is.
     pub(super) fn aim(ways: [&mut Self; 2], graph: Option<Graph>) -> std::result::Result<(), (usize, Error)> {
         let Some(graph) = graph else { return Ok(()) };
-        let wanted = [0, 1].map(|i: usize| ways[i].record.filter(|_| ways[i].aimed != Some(graph)));
-        let point = |i: usize| wanted[i].map(|record| (record, &ways[i].slices[..]));
+        let joined = Self::are_joined(&ways).map_err(|e| (1, e))?;
+        let needs = [0, 1].map(|i: usize| ways[i].needs_aim(Some(graph)));
+        let wanted = if joined { [needs[0] || needs[1]; 2] } else { needs };
+        let point = |i: usize| {
+            let record = ways[i].record.filter(|_| wanted[i]);
+            record.map(|record| (record.id, &ways[i].slices[..]))
+        };
         let (points, first) = match [point(0), point(1)] {
             [Some(a), Some(b)] => ([a, b], 0),
             [Some(a), None] => ([a, a], 0),
             [None, Some(b)] => ([b, b], 1),
             [None, None] => return Ok(()),
         };
-        let count = wanted.iter().flatten().count();
+        let count = wanted.iter().filter(|wanted| **wanted).count();
         if let Some(route) = &ways[first].route {
             route.point(graph, &points[..count]).map_err(|(i, e)| (first + i, e))?;
         }
-        for (way, _) in ways.into_iter().zip(wanted).filter(|(_, wanted)| wanted.is_some()) {
+        for (way, _) in ways.into_iter().zip(wanted).filter(|(_, wanted)| *wanted) {
             way.aimed = Some(graph);
         }
         Ok(())
+    }
+
+    /// True where one update points both, which it does only for those that were recorded together.
+    fn are_joined([copied_in, copied_out]: &[&mut Self; 2]) -> Result<bool> {
+        let Some(ahead) = copied_out.record.and_then(|record| record.ahead) else { return Ok(false) };
+        if copied_in.record.is_some_and(|record| record.id == ahead) { Ok(true) } else { Err(APART) }
     }
 
     /// Enqueues the copies, unless the graph makes them.
@@ -153,3 +194,9 @@ impl Copies {
         self.route.as_ref().is_some_and(Route::is_native)
     }
 }
+
+const APART: Error = Error::new(
+    Kind::InvalidArgument,
+    Operation::Begin,
+    "the copies in were recorded anew without those out: record both into the graph",
+);

@@ -191,8 +191,8 @@ impl Layout {
     /// Has this step's copies made: points those that the graph has, and enqueues those that go in and are not there.
     /// Enqueueing comes last, since it alone cannot be taken back.
     pub(super) fn copy_in(&mut self, stream: Stream) -> Result<()> {
-        let aimed = Copies::aim([&mut self.copies_out, &mut self.copies_in], self.graph);
-        aimed.map_err(|(i, e)| self.blame(e, |place| if i == 0 { place.copy_out } else { place.copy_in }))?;
+        let aimed = Copies::aim([&mut self.copies_in, &mut self.copies_out], self.graph);
+        aimed.map_err(|(i, e)| self.blame(e, |place| if i == 0 { place.copy_in } else { place.copy_out }))?;
         self.copies_in.launch(stream).map_err(|e| self.blame(e, |place| place.copy_in))
     }
 

@@ -321,13 +321,19 @@ impl Engine {
     }
 
     /// True where a plan waits for its layout and the one in force cannot be kept for it. One is kept where every slot
-    /// stays where it is: then only who changes an address is another.
+    /// stays where it is: then only who changes an address is another, who must be able to.
     fn plan_needs_layout(&mut self) -> bool {
         let Some(planner) = self.planner.as_mut().filter(|planner| planner.due) else { return false };
         let (Some(current), Some(layout)) = (&planner.current, &mut self.layout) else { return true };
         let own = |action: Action| action == Action::BAKE || action == Action::PATCH;
-        let mut pairs = layout.places.iter().zip(current);
-        if pairs.any(|(place, &action)| place.action != action && !(own(place.action) && own(action))) {
+        let stays = |i: usize, (here, action): (Action, Action)| {
+            here == action
+                || own(here) && action == Action::BAKE
+                || own(here) && action == Action::PATCH && planner.patches_slot(&self.slots[i], i)
+        };
+        let mut pairs =
+            layout.places.iter().map(|place| place.action).zip(current.iter().copied()).enumerate();
+        if !pairs.all(|(i, pair)| stays(i, pair)) {
             return true;
         }
         layout.places.iter_mut().zip(current).for_each(|(place, &action)| place.action = action);

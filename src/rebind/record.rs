@@ -36,12 +36,10 @@ impl Engine {
                 "another generation is in force: ask for the addresses again",
             ));
         };
-        let of = |way, copies: &super::copies::Copies| {
-            if ways.has(way) { copies.record(stream) } else { Ok(None) }
-        };
+        let (ins, outs) = (&layout.copies_in, &layout.copies_out);
         // Both or none: what is in the capture by then copies nothing, ever.
-        let copied_in = of(CopyWays::IN, &layout.copies_in)?;
-        let copied_out = of(CopyWays::OUT, &layout.copies_out)?;
+        let copied_in = if ways.has(CopyWays::IN) { ins.record(stream, outs)? } else { ins.in_graph() };
+        let copied_out = if ways.has(CopyWays::OUT) { outs.record_behind(stream, copied_in)? } else { None };
         if ways.has(CopyWays::IN) {
             layout.copies_in.recorded(copied_in);
         }

@@ -331,6 +331,24 @@ impl Calls {
         Self::timed(|| self.driver.route_record(stream, route))
     }
 
+    pub(crate) fn route_record_ahead(
+        &self,
+        stream: Stream,
+        route: RouteId,
+        behind: RouteId,
+    ) -> Result<RecordId> {
+        Self::timed(|| self.driver.route_record_ahead(stream, route, behind))
+    }
+
+    pub(crate) fn route_record_behind(
+        &self,
+        stream: Stream,
+        route: RouteId,
+        ahead: RecordId,
+    ) -> Result<(RecordId, bool)> {
+        Self::timed(|| self.driver.route_record_behind(stream, route, ahead))
+    }
+
     pub(crate) fn route_point_all(
         &self,
         graph: Graph,

@@ -48,14 +48,30 @@ impl Route {
     }
 
     /// Puts the copies into the graph that `stream` is being captured into; they copy nothing before
-    /// [`point`](Self::point).
+    /// [`point`](Self::point). They may bring along where those of `behind` go.
     ///
     /// # Errors
     /// `Unsupported`, `WrongState` (the stream is not being captured), and the driver's.
-    pub fn record(&self, stream: Stream) -> Result<RecordId> {
+    pub fn record(&self, stream: Stream, behind: Option<&Self>) -> Result<RecordId> {
+        let (id, calls) = (self.recordable()?, &self.shared.calls);
+        match behind.and_then(|route| route.id) {
+            Some(behind) => calls.route_record_ahead(stream, id, behind),
+            None => calls.route_record(stream, id),
+        }
+    }
+
+    /// The same for copies behind those of `ahead`, which were recorded with this route, and whether one update points
+    /// both: then [`point`](Self::point) gets both, these right behind those.
+    ///
+    /// # Errors
+    /// As [`record`](Self::record)'s.
+    pub fn record_behind(&self, stream: Stream, ahead: RecordId) -> Result<(RecordId, bool)> {
+        self.shared.calls.route_record_behind(stream, self.recordable()?, ahead)
+    }
+
+    fn recordable(&self) -> Result<RouteId> {
         let hint = "copies cannot be recorded on this device: begin and end make them";
-        let id = self.id.ok_or(Error::new(Kind::Unsupported, Operation::Copy, hint))?;
-        self.shared.calls.route_record(stream, id)
+        self.id.ok_or(Error::new(Kind::Unsupported, Operation::Copy, hint))
     }
 
     /// Points recorded copies of `graph`, of routes of this device, at the far ends of slices for its later launches.

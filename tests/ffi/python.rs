@@ -1,6 +1,6 @@
 //! The Python package, and the C++ types of the PyTorch that this machine has.
 
-use super::toolbox::{Mode, has, library, root, run, skip, text};
+use super::toolbox::{Mode, has, library, root, run, skip, temporary, text};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -23,6 +23,25 @@ fn the_python_package() {
     let count =
         said.lines().rev().find_map(|line| line.strip_prefix("Ran ")?.split(' ').next()?.parse::<u32>().ok());
     assert!(count.is_some_and(|count| count >= 10), "too few tests ran: {said}");
+}
+
+/// The binder of a captured graph, from Python by ctypes, over fakes of CUDA's driver and of PyTorch.
+#[test]
+fn a_captured_graph_is_bound_from_python() {
+    if !has("python3") {
+        return;
+    }
+    let fake = temporary().join("libcuda-python.so");
+    std::fs::create_dir_all(temporary()).expect("a folder");
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-O1", "-pthread", "-o"]).arg(&fake);
+    let built = cc.arg(root().join("ffi_tests/fakes/fake_cuda.c")).status().expect("a C compiler");
+    assert!(built.success(), "the fake compiles");
+    let mut script = Command::new("python3");
+    script.arg("-B").arg(root().join("ffi_tests/torch_graph.py")).arg(library().join("libgvmm.so"));
+    let output = script.env("GVMM_CUDA_LIBRARY", &fake).output().expect("python3 runs");
+    let said = text(&output);
+    assert!(output.status.success() && said.contains("all results arrived"), "{said}");
 }
 
 /// The folders of PyTorch's headers and of CUDA's that go with it, or none.

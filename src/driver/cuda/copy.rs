@@ -30,19 +30,23 @@ const NEW_ENTRIES: &[(u32, &CStr)] = &[
 /// Those for routes, by how many far ends they take.
 const OLD_ROUTES: &[(u32, &CStr)] = &[
     (64, c"gvmm_route_64"),
-    (128, c"gvmm_route_128"),
-    (256, c"gvmm_route_256"),
-    (384, c"gvmm_route_384"),
+    (136, c"gvmm_route_136"),
+    (264, c"gvmm_route_264"),
+    (392, c"gvmm_route_392"),
     (508, c"gvmm_route_508"),
 ];
 const NEW_ROUTES: &[(u32, &CStr)] = &[
     (64, c"gvmm_route_64"),
-    (128, c"gvmm_route_128"),
-    (256, c"gvmm_route_256"),
-    (384, c"gvmm_route_384"),
+    (136, c"gvmm_route_136"),
+    (264, c"gvmm_route_264"),
+    (392, c"gvmm_route_392"),
     (508, c"gvmm_route_508"),
-    (1024, c"gvmm_route_1024"),
-    (2048, c"gvmm_route_2048"),
+    (520, c"gvmm_route_520"),
+    (776, c"gvmm_route_776"),
+    (1032, c"gvmm_route_1032"),
+    (1544, c"gvmm_route_1544"),
+    (2056, c"gvmm_route_2056"),
+    (3080, c"gvmm_route_3080"),
     (4092, c"gvmm_route_4092"),
 ];
 

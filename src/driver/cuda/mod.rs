@@ -31,6 +31,7 @@ use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
 use api::Api;
 use context::{Context, Core};
 use device::Device;
+use record::Beside;
 use route::Routes;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -156,7 +157,20 @@ impl Driver for CudaDriver {
     }
 
     fn route_record(&self, stream: Stream, route: RouteId) -> Result<RecordId> {
-        self.routes.record(&self.core, stream, route)
+        self.routes.record(&self.core, stream, route, Beside::Nothing).map(|(id, _)| id)
+    }
+
+    fn route_record_ahead(&self, stream: Stream, route: RouteId, behind: RouteId) -> Result<RecordId> {
+        self.routes.record(&self.core, stream, route, Beside::Behind(behind)).map(|(id, _)| id)
+    }
+
+    fn route_record_behind(
+        &self,
+        stream: Stream,
+        route: RouteId,
+        ahead: RecordId,
+    ) -> Result<(RecordId, bool)> {
+        self.routes.record(&self.core, stream, route, Beside::Ahead(ahead))
     }
 
     fn route_point(&self, record: RecordId, graph: Graph, slices: &[CopySlice]) -> Result<()> {

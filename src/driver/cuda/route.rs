@@ -23,6 +23,8 @@ pub(super) struct Route {
     way: Way,
     pub(super) bytes: Vec<u64>,
     tiles: Piece,
+    /// Where copies out have their far ends while a node ahead of theirs brings them; 0 for those in. Behind the tiles.
+    table: u64,
     /// The number of each slice's first tile, and of all tiles.
     firsts: Vec<u32>,
     /// The most bytes of a slice.
@@ -47,12 +49,17 @@ pub(super) fn fail(kind: Kind, hint: &'static str) -> Error {
 impl Route {
     /// Refuses slices that are not the route's, as far as what is used of them goes.
     pub(super) fn check(&self, slices: &[CopySlice]) -> Result<()> {
-        if slices.len() != self.bytes.len() {
-            return Err(fail(Kind::CountMismatch, "one slice is needed for each of the route's"));
-        }
+        self.check_count(slices)?;
         // A single part is looked at where it is laid out.
         let parts = slices.len().div_ceil(self.most_of_part().max(1));
-        if parts > 1 && !self.fits(self.far(slices).fold(0, u64::max)) { self.blame(slices) } else { Ok(()) }
+        if parts > 1 && !self.fits(self.highest(slices)) { self.blame(slices) } else { Ok(()) }
+    }
+
+    pub(super) fn check_count(&self, slices: &[CopySlice]) -> Result<()> {
+        if slices.len() == self.bytes.len() {
+            return Ok(());
+        }
+        Err(fail(Kind::CountMismatch, "one slice is needed for each of the route's"))
     }
 
     /// True where no slice passes the last address whose far ends are `highest` at most.
@@ -77,18 +84,24 @@ impl Route {
         Ok(())
     }
 
-    /// The far ends of `slices`, 0 where nothing is copied.
-    pub(super) fn far<'a>(&self, slices: &'a [CopySlice]) -> impl Iterator<Item = u64> + use<'a> {
-        let way = self.way;
-        slices.iter().map(move |slice| RouteSlice::far(way, slice).get())
+    /// The highest far end of `slices`.
+    fn highest(&self, slices: &[CopySlice]) -> u64 {
+        slices.iter().map(|slice| RouteSlice::far(self.way, slice).get()).max().unwrap_or(0)
     }
 
     /// The head of the parameters for `count` slices from `first` on, and their tiles.
-    pub(super) fn head(&self, first: usize, count: usize) -> ([u64; ROUTE_HEADER], u32) {
+    fn head(&self, first: usize, count: usize) -> ([u64; ROUTE_HEADER], u32) {
         let (from, to) = (self.firsts[first], self.firsts[first + count]);
         let tiles = self.tiles.device + u64::from(from) * 8 * TILE as u64;
         let outward = u64::from(self.way == Way::Out);
         ([tiles, count as u64 | (first as u64) << 32, outward], to - from)
+    }
+
+    /// True where one node takes the far ends of both routes.
+    pub(super) fn carries(&self, other: &Self) -> bool {
+        let count = self.bytes.len() + other.bytes.len() + 1;
+        let same = self.context.handle == other.context.handle && other.table != 0;
+        same && count <= self.most_of_part()
     }
 
     /// A lone large slice goes to the driver's own copy.
@@ -119,15 +132,21 @@ impl Routes {
         if context.kernels.is_none() || !core.api.has_graph_updates() {
             return Err(fail(Kind::Unsupported, "this driver has no routes: use copies"));
         }
-        let tiles = self.pieces.device(core, context, 8 * cut.words.len() as u64)?;
-        if let Err(e) = core.upload(context, tiles.device, &cut.words) {
+        let behind = cut.words.len();
+        let mut words = cut.words;
+        if way == Way::Out {
+            words.resize(behind + slices.len(), 0);
+        }
+        let tiles = self.pieces.device(core, context, 8 * words.len() as u64)?;
+        let table = if way == Way::Out { tiles.device + 8 * behind as u64 } else { 0 };
+        if let Err(e) = core.upload(context, tiles.device, &words) {
             self.pieces.give_back(tiles);
             return Err(e);
         }
         let bytes: Vec<u64> = slices.iter().map(|slice| slice.bytes).collect();
         let most = bytes.iter().copied().max().unwrap_or(0);
         let (context, firsts, words) = (Arc::clone(context), cut.firsts, Mutex::default());
-        let route = Route { context, way, bytes, tiles, firsts, most, words };
+        let route = Route { context, way, bytes, tiles, table, firsts, most, words };
         let id = self.number();
         self.routes.write().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::new(route));
         Ok(RouteId(id))
@@ -136,7 +155,7 @@ impl Routes {
     pub(super) fn destroy(&self, id: RouteId) -> Result<()> {
         let route = self.find(id)?;
         let mut records = self.records.write().unwrap_or_else(PoisonError::into_inner);
-        records.retain(|_, record| !Arc::ptr_eq(&record.route, &route));
+        records.retain(|_, record| !record.is_of(&route));
         drop(records);
         let taken = self.routes.write().unwrap_or_else(PoisonError::into_inner).remove(&id.0);
         // Whoever else destroys it at the same time has not given the piece back.
@@ -195,39 +214,112 @@ pub(super) struct Part<'a> {
     copies: bool,
 }
 
+/// Gives `work` memory for the parameters of a launch.
+fn with_words<T>(words: &Mutex<Vec<u64>>, work: impl FnOnce(&mut Vec<u64>) -> T) -> T {
+    // Held across driver calls: it is only tried, so nobody waits for it.
+    let (mut kept, mut own) = (words.try_lock().ok(), Vec::new());
+    work(kept.as_deref_mut().unwrap_or(&mut own))
+}
+
+/// Writes the far ends, 0 where nothing is copied, and gives the bits that any of them has: none is higher than those
+/// together.
+fn write_far(words: &mut [u64], slices: &[CopySlice], far: impl Fn(&CopySlice) -> u64) -> u64 {
+    let mut bits = 0;
+    for (word, slice) in words.iter_mut().zip(slices) {
+        *word = if slice.bytes == 0 { 0 } else { far(slice) };
+        bits |= *word;
+    }
+    bits
+}
+
+/// What a node of a graph takes from one that is ahead of it, which leaves it in the table of `route`.
+pub(super) struct Others<'a> {
+    pub(super) route: &'a Route,
+    /// None: nothing is copied.
+    pub(super) slices: Option<&'a [CopySlice]>,
+}
+
 impl Route {
+    /// Room for `far` words behind the head, and the kernel that takes them; what is behind those is not read.
+    fn room<'a>(&self, words: &'a mut Vec<u64>, far: usize) -> Result<(u64, &'a mut [u64], &'a mut [u64])> {
+        let missing = || fail(Kind::Internal, "no kernel holds that many slices");
+        let kernels = self.context.kernels.as_ref().ok_or_else(missing)?;
+        let (capacity, function) = kernels.of_route(far).ok_or_else(missing)?;
+        words.resize(ROUTE_HEADER + capacity, 0);
+        let (head, far) = words.split_at_mut(ROUTE_HEADER);
+        Ok((function, head, far))
+    }
+
+    /// Writes the far ends, and says whether anything is copied.
+    fn write(&self, words: &mut [u64], slices: &[CopySlice]) -> Result<bool> {
+        let bits = match self.way {
+            Way::In => write_far(words, slices, |slice| slice.src.get()),
+            Way::Out => write_far(words, slices, |slice| slice.dst.get()),
+        };
+        if !self.fits(bits) {
+            self.blame(slices)?;
+        }
+        Ok(bits != 0)
+    }
+
     /// Gives `take` the parts that `slices` go in, each as many as a kernel holds.
     pub(super) fn each_part(
         &self,
         slices: &[CopySlice],
         mut take: impl FnMut(Part<'_>) -> Result<()>,
     ) -> Result<()> {
-        let missing = || fail(Kind::Internal, "no kernel holds that many slices");
-        let kernels = self.context.kernels.as_ref().ok_or_else(missing)?;
-        let most = kernels.most_of_route();
-        // Held across driver calls: it is only tried, so nobody waits for it.
-        let (mut kept, mut own) = (self.words.try_lock().ok(), Vec::new());
-        let words = kept.as_deref_mut().unwrap_or(&mut own);
-        for (at, part) in slices.chunks(most).enumerate() {
-            let (capacity, function) = kernels.of_route(part.len()).ok_or_else(missing)?;
-            let (head, tiles) = self.head(at * most, part.len());
-            words.resize(ROUTE_HEADER + capacity, 0);
-            let (first, rest) = words.split_at_mut(ROUTE_HEADER);
-            first.copy_from_slice(&head);
-            let mut highest = 0;
-            for (word, far) in rest.iter_mut().zip(self.far(part)) {
-                *word = far;
-                highest = far.max(highest);
+        let most = self.most_of_part();
+        with_words(&self.words, |words| {
+            for (at, part) in slices.chunks(most).enumerate() {
+                let (function, head, far) = self.room(words, part.len())?;
+                let (its, tiles) = self.head(at * most, part.len());
+                head.copy_from_slice(&its);
+                let copies = self.write(far, part)?;
+                take(Part { function, tiles, words, copies })?;
             }
-            if !self.fits(highest) {
-                self.blame(slices)?;
+            Ok(())
+        })
+    }
+
+    /// Gives `take` the only part, which brings the far ends of others too. A failure comes with 1 where it is theirs, else 0.
+    pub(super) fn with_others(
+        &self,
+        slices: &[CopySlice],
+        others: &Others<'_>,
+        take: impl FnOnce(Part<'_>) -> Result<()>,
+    ) -> std::result::Result<(), (usize, Error)> {
+        let (count, more) = (self.bytes.len(), others.route.bytes.len());
+        with_words(&self.words, |words| {
+            let (function, head, far) = self.room(words, count + more + 1).map_err(|e| (0, e))?;
+            let (its, tiles) = self.head(0, count);
+            head.copy_from_slice(&its);
+            head[2] |= (more as u64) << 32;
+            let (own, rest) = far.split_at_mut(count);
+            self.write(own, slices).map_err(|e| (0, e))?;
+            match others.slices {
+                Some(slices) => others.route.write(rest, slices).map(drop).map_err(|e| (1, e))?,
+                None => rest[..more].fill(0),
             }
-            rest[part.len()..].fill(0);
-            take(Part { function, tiles, words, copies: highest != 0 })?;
-        }
-        Ok(())
+            rest[more] = others.route.table;
+            take(Part { function, tiles, words, copies: true }).map_err(|e| (0, e))
+        })
+    }
+
+    /// Gives `take` the only part, whose far ends a node ahead brings.
+    pub(super) fn behind(&self, take: impl FnOnce(Part<'_>) -> Result<()>) -> Result<()> {
+        with_words(&self.words, |words| {
+            let (function, head, far) = self.room(words, 1)?;
+            let (its, tiles) = self.head(0, self.bytes.len());
+            head.copy_from_slice(&its);
+            head[2] |= BEHIND;
+            far[0] = self.table;
+            take(Part { function, tiles, words, copies: true })
+        })
     }
 }
+
+/// As in `route.cu`.
+const BEHIND: u64 = 2;
 
 fn launch_all(core: &Core, route: &Route, stream: Stream, slices: &[CopySlice]) -> Result<u32> {
     let mut launches = 0;

@@ -7,6 +7,7 @@ mod capture;
 mod copies;
 mod devices;
 mod maps;
+mod pairs;
 mod plain;
 mod ranges;
 mod rig;
@@ -168,7 +169,7 @@ fn outcome(verdict: Verdict) -> Outcome {
 
 /// All checks.
 pub fn checks() -> Vec<Check> {
-    let parts: [&[Check]; 11] = [
+    let parts: [&[Check]; 12] = [
         devices::CHECKS,
         ranges::CHECKS,
         blocks::CHECKS,
@@ -177,6 +178,7 @@ pub fn checks() -> Vec<Check> {
         plain::CHECKS,
         copies::CHECKS,
         routes::CHECKS,
+        pairs::CHECKS,
         timelines::CHECKS,
         capture::CHECKS,
         sharing::CHECKS,

@@ -3,9 +3,9 @@
 use super::Call;
 use crate::driver::{
     Access, AccessMode, CopySlice, CreateOptions, DeviceInfo, Driver, DriverKind, Graph, MemoryInfo,
-    NativeBlock, Ordinal, RecordId, RouteId, RouteSlice, Stream, Streams, TimelineId, Way,
+    NativeBlock, Ordinal, Point, RecordId, RouteId, RouteSlice, Stream, Streams, TimelineId, Way,
 };
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::units::{ByteSize, DevicePtr, DeviceRange, Granularity};
 use std::fmt::Debug;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -121,6 +121,31 @@ impl<T: Tap> Driver for T {
 
     fn route_point(&self, record: RecordId, graph: Graph, slices: &[CopySlice]) -> Result<()> {
         self.around(Call::ROUTE_POINT, total(slices), |d| d.route_point(record, graph, slices))
+    }
+
+    fn route_record_ahead(&self, stream: Stream, route: RouteId, behind: RouteId) -> Result<RecordId> {
+        self.around(Call::ROUTE_RECORD, NOWHERE, |d| d.route_record_ahead(stream, route, behind))
+    }
+
+    fn route_record_behind(
+        &self,
+        stream: Stream,
+        route: RouteId,
+        ahead: RecordId,
+    ) -> Result<(RecordId, bool)> {
+        self.around(Call::ROUTE_RECORD, NOWHERE, |d| d.route_record_behind(stream, route, ahead))
+    }
+
+    fn route_point_all(&self, graph: Graph, points: &[Point<'_>]) -> std::result::Result<(), (usize, Error)> {
+        let (mut at, bytes) = (0, points.iter().map(|(_, slices)| total(slices).1.get()));
+        let bytes = sized(ByteSize(bytes.fold(0, u64::saturating_add)));
+        let mut point = |d: &dyn Driver| {
+            d.route_point_all(graph, points).map_err(|(i, e)| {
+                at = i;
+                e
+            })
+        };
+        self.around(Call::ROUTE_POINT, bytes, &mut point).map_err(|e| (at, e))
     }
 
     fn timeline_create(&self, device: Ordinal) -> Result<TimelineId> {

@@ -178,3 +178,27 @@ fn a_plan_is_explained() {
         );
     }
 }
+
+/// Copies that push it out of the cache make what is not copied slower.
+#[test]
+fn a_price_has_what_the_cache_loses() {
+    let slots = [slot(4096), slot(1 << 20)];
+    let churn = Churn::new(vec![Moves(0xf), Moves::NEVER], 4);
+    let priced = |cache_bytes: u64| {
+        let profile = Profile { cache_bytes, ..Profile::builtin("h200").expect("built in") };
+        let situation = Situation {
+            slots: &slots,
+            mappable: &[true; 2],
+            commands: None,
+            churn: &churn,
+            profile: &profile,
+            rules: Rules::default(),
+            granularity: GRANULE,
+            budget: ByteSize::gib(1),
+        };
+        let cold = situation.costs().cold(slots[1..].iter()).gpu;
+        (price(&situation, &[Action::COPY, Action::BAKE]).step.gpu, cold)
+    };
+    let ((warm, _), (cold, lost)) = (priced(1 << 30), priced(4096));
+    assert!(lost > Picos::ZERO && cold == warm.plus(lost));
+}

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 const ROUTES: Capabilities = Capabilities::ROUTES;
-const CAPTURED: Capabilities = ROUTES.with(Capabilities::HOST_FUNCTIONS);
+pub(super) const CAPTURED: Capabilities = ROUTES.with(Capabilities::HOST_FUNCTIONS);
 
 pub(super) const CHECKS: &[Check] = &[
     Check::new("a route copies what a copy copies, both ways", both_ways).needs(ROUTES),
@@ -58,7 +58,7 @@ impl Plan {
     }
 }
 
-fn bytes_of(seed: u64, size: u64) -> Vec<u8> {
+pub(super) fn bytes_of(seed: u64, size: u64) -> Vec<u8> {
     (0..size).map(|i| ((i ^ i >> 8).wrapping_mul(31) ^ seed) as u8).collect()
 }
 
@@ -130,7 +130,7 @@ fn left_out(rig: &mut Rig) -> Verdict {
 }
 
 /// Holds a stream until the answer is dropped.
-fn hold(rig: &Rig, stream: Stream) -> Checked<Sender<()>> {
+pub(super) fn hold(rig: &Rig, stream: Stream) -> Checked<Sender<()>> {
     let (gate, opened) = channel::<()>();
     let opened = Mutex::new(opened);
     let wait = move || {

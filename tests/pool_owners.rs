@@ -345,7 +345,7 @@ fn waits_of_the_host_and_peaks_of_all_streams_together_are_counted() {
     blocks.iter().for_each(|block| give(pool, *block));
     give(pool, take(pool, a, 40));
     let peak = pool.stats().bytes.allocated.peak;
-    assert!(peak <= 80 << 20 && peak >= 76 << 20, "{peak}");
+    assert!((76 << 20..=80 << 20).contains(&peak), "{peak}");
     for _ in 0..50 {
         let pause = || std::thread::sleep(std::time::Duration::from_millis(20));
         world.host.streams().enqueue(a, Arc::new(pause)).expect("enqueued");

@@ -148,7 +148,12 @@ fn a_plan_is_explained_slot_by_slot() {
     for slot in slots {
         let (moved, action) = (slot["moved"].as_u64().expect("a count"), slot["action"].as_str());
         assert_eq!(action, Some(if moved == 0 { "bake" } else { "copy" }), "{slot}");
-        assert!(slot["next"].is_string() && slot["cost_us"].as_f64() <= slot["next_us"].as_f64(), "{slot}");
+        assert!(
+            slot["next"].is_string()
+                && slot["next"] != slot["action"]
+                && slot["cost_us"].as_f64() <= slot["next_us"].as_f64(),
+            "{slot}"
+        );
     }
     let by_size = steps("llama_donate", &["--threshold", "65536", "--explain"]);
     let mapped =

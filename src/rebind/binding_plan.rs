@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 impl Binding {
     /// A binding of `slots` whose actions are chosen by what they cost. Its first steps are watched, at the addresses that
-    /// the threshold gives; then a plan is frozen, and [`RecordAgain`](super::Outcome::RecordAgain) is said once if
+    /// the threshold gives (what that would bake is patched, or copied once it has moved); then a plan is frozen, and [`RecordAgain`](super::Outcome::RecordAgain) is said once if
     /// that changes an address. A slot that moves although the plan has it stay is remapped where it is mapped; where
     /// it is baked it gets an address of ours, with one more `RecordAgain`.
     ///

@@ -94,7 +94,8 @@ impl Arena {
         books.room(device, own)
     }
 
-    /// Books `bytes` in the place of `own` bytes, which are to be given back then; none where they are more than the room.
+    /// Books `bytes` in the place of `own` bytes, which are to be given back then; none where they are more than the room. What
+    /// one has stays one's own, whatever others book at the moment, or the limit has become.
     pub(super) fn book_bytes(
         self: &Arc<Self>,
         device: &Device,
@@ -103,7 +104,7 @@ impl Arena {
         threshold: Threshold,
     ) -> Option<Booking> {
         let mut books = self.books();
-        if bytes > books.room(device, own) {
+        if bytes > books.room(device, own).max(own) {
             return None;
         }
         books.booked = books.booked.checked_add(bytes)?;

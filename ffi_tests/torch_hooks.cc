@@ -277,9 +277,12 @@ static void handle(cudaStream_t s) {
     void *p = alloc(700, 0, s);
     CHECK(gvmm_pool_query(pool, &after) == GVMM_STATUS_SUCCESS);
     CHECK(after.all.requested_bytes.current == before.all.requested_bytes.current + 700);
+    release(p, 700, 0, s);
+    CHECK(after.all.reserved_bytes.current > 0);
+    reset(); // PyTorch's empty_cache: nothing is in use
+    CHECK(gvmm_pool_query(pool, &after) == GVMM_STATUS_SUCCESS && after.all.reserved_bytes.current == 0);
     CHECK(gvmm_pool_destroy(pool) == GVMM_STATUS_SUCCESS);
     CHECK(gvmm_pool_query(pool, &after) == GVMM_ERROR_INVALID_HANDLE);
-    release(p, 700, 0, s);
 }
 
 // A tensor in a static, freed after main.

@@ -8,7 +8,7 @@ mod variables;
 pub use variables::{Variable, variables};
 
 use crate::error::{Error, Kind, Operation, Result};
-use read::{Reader, bytes, driver, filter, history, number, path, peers, plan, quirks, streams};
+use read::{Reader, bytes, driver, filter, history, number, path, peers, plan, quirks, some_bytes, streams};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -185,7 +185,7 @@ impl Config {
             pool: PoolConfig {
                 chunk: reader.get(POOL_CHUNK, "a number of bytes such as 16M", bytes),
                 small_chunk: reader.get(POOL_SMALL_CHUNK, "a number of bytes such as 2M", bytes),
-                limit: reader.get(POOL_LIMIT, "a number of bytes such as 70G", bytes),
+                limit: reader.get(POOL_LIMIT, "a number of bytes such as 70G", some_bytes),
                 peers: reader.get(POOL_PEERS, "none, all or devices such as 0,1", peers).unwrap_or_default(),
                 history: reader.get(POOL_HISTORY, "a number of events", history).unwrap_or_default(),
                 xpu_any_stream: reader.get(XPU_STREAMS, "one or any", streams).unwrap_or_default(),

@@ -4,6 +4,7 @@ mod hip_common;
 
 use gvmm::driver::{Access, AccessMode, CopySlice, CreateOptions, Driver};
 use gvmm::error::{Error, Kind};
+use gvmm::pool::Settings;
 use gvmm::units::{ByteSize, DevicePtr, Granularity};
 use gvmm::vm::{Device, Owner, RemapEntry};
 use hip_common::{FIRST, Fake, Parts, RW, SECOND, copy, granule, kind, line};
@@ -227,4 +228,17 @@ fn a_remap_that_fails_half_way_is_undone() {
         drop((device, driver));
         fake.clean();
     }
+}
+
+/// A handle costs a file descriptor here, so that a pool makes fewer and larger ones.
+#[test]
+fn a_pool_has_large_chunks() {
+    let fake = Fake::build("pool-chunks", &[]);
+    let device = Device::open(Arc::new(fake.driver()), FIRST).expect("a device");
+    for limit in [None, Some(ByteSize::mib(640))] {
+        let settings = Settings { limit, ..Settings::default() };
+        assert_eq!(settings.large_sizes(&device).map(|(_, chunk)| chunk), Ok(ByteSize::mib(64)));
+    }
+    drop(device);
+    fake.clean();
 }

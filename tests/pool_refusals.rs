@@ -7,7 +7,7 @@ use gvmm::error::{Error, Kind};
 use gvmm::pool::{ChunkIndex, EventKind, ExpandableSegment, Pool, Settings};
 use gvmm::units::{ByteSize, DevicePtr};
 use gvmm::vm::Device;
-use pool_support::World;
+use pool_support::{World, gate};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -182,6 +182,29 @@ fn events_are_kept_when_asked_for() {
     assert_eq!(pool.alloc(ByteSize::mib(20), a).map_err(kind), Err(Kind::OutOfDeviceMemory));
     assert_eq!(kinds(pool).last(), Some(&(EventKind::OutOfMemory, 20 << 20)));
     world.end("events");
+}
+
+#[test]
+fn a_block_that_another_stream_used_has_an_event_when_that_is_over() {
+    let world = world(&Settings { history: 100, ..Settings::default() });
+    let (pool, [a, b]) = (&world.pool, [world.streams[0], world.streams[1]]);
+    let of = |kind| {
+        let all = pool.snapshot().events;
+        all.into_iter().filter(|e| e.kind == kind).map(|e| (e.address, e.size.get())).collect::<Vec<_>>()
+    };
+    for bytes in [1000, (3 << 20) + 7] {
+        let open = gate(&world.host, b);
+        let block = pool.alloc(ByteSize(bytes), a).expect("memory");
+        let before = of(EventKind::FreeCompleted).len();
+        pool.record_stream(block, b).and(pool.free(block)).expect("in use");
+        assert_eq!(of(EventKind::FreeRequested).last(), Some(&(block, bytes)));
+        assert_eq!(of(EventKind::FreeCompleted).len(), before, "not yet");
+        drop(open);
+        world.host.streams().synchronize(b).expect("run");
+        pool.poll();
+        assert_eq!(of(EventKind::FreeCompleted).last(), Some(&(block, bytes)));
+    }
+    world.end("events of shared blocks");
 }
 
 #[test]

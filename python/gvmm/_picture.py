@@ -120,6 +120,21 @@ def trace(event: Stats) -> Stats:
     return entry
 
 
+def traces_of(events: list[Stats]) -> list[Stats]:
+    """A device's trace. The viewer takes a completed free that nobody requested for one that other streams held up, so that the
+    request of one that was done at once is named, too."""
+    out, requested = [], set()
+    for event in events:
+        if event["action"] == "free_requested":
+            requested.add(event["address"])
+        elif event["action"] == "free_completed":
+            if event["address"] not in requested:
+                out.append(trace({**event, "action": "free_requested"}))
+            requested.discard(event["address"])
+        out.append(trace(event))
+    return out
+
+
 def snapshot(pools: list[Stats], devices: int, pool_id: tuple[int, int] | None = None, traces: bool = True) -> Stats:
     """The dictionary that PyTorch's memory viewer opens, of our pools' own snapshots; with `pool_id`, of one pool for graphs."""
     wanted = lambda item: pool_id is None or tuple(item["pool"]) == pool_id  # noqa: E731
@@ -132,5 +147,5 @@ def snapshot(pools: list[Stats], devices: int, pool_id: tuple[int, int] | None =
     for pool in pools:
         out["segments"] += [segment(pool["device"], item) for item in pool["segments"] if wanted(item)]
         if traces:
-            out["device_traces"][pool["device"]] = [trace(event) for event in pool["events"] if wanted(event)]
+            out["device_traces"][pool["device"]] = traces_of([event for event in pool["events"] if wanted(event)])
     return out

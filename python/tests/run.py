@@ -148,6 +148,23 @@ class Figures(unittest.TestCase):
         self.assertEqual(self.pool.stats().out_of_memory, 1)
         self.pool.free(held, 150 * MIB)
 
+    def walked_back(self, snapshot):
+        """The blocks that wait for a stream at some time, by the viewer's rules: it goes back from what there is at the end,
+        takes a request and a completed free side by side for one, and stops where the block of a request is unknown."""
+        blocks = {b["address"] for s in snapshot["segments"] for b in s["blocks"] if b["state"] != "inactive"}
+        waiting, trace = set(), snapshot["device_traces"][0]
+        for i in reversed(range(len(trace))):
+            action, address = trace[i]["action"], trace[i]["addr"]
+            if action == "free_completed":
+                blocks.add(address)
+                if (trace[i - 1]["action"], trace[i - 1]["addr"]) != ("free_requested", address):
+                    waiting.add(address)
+            elif action == "free_requested":
+                self.assertIn(address, blocks)
+            elif action == "alloc":
+                blocks.discard(address)
+        return waiting
+
     def test_the_snapshot_is_what_pytorchs_viewer_reads(self):
         held = self.pool.alloc(2 * MIB + 5)
         ours = self.pool.snapshot()
@@ -165,6 +182,7 @@ class Figures(unittest.TestCase):
         self.assertEqual((last["addr"], last["size"]), (held, 2 * MIB + 5))
         times = [entry["time_us"] for entry in theirs["device_traces"][0]]
         self.assertEqual(times, sorted(times))
+        self.assertEqual(self.walked_back(theirs), set(), "blocks that the viewer would show as waiting for a stream")
         self.assertEqual(_picture.snapshot([ours], 1, (7, 9))["segments"], [])
         self.assertEqual(_picture.snapshot([ours], 1, traces=False)["device_traces"], [[]])
         self.pool.free(held, 2 * MIB + 5)
@@ -192,6 +210,22 @@ class Snapshots(unittest.TestCase):
         named = (segment["device"], segment["stream"], segment["segment_pool_id"], segment["segment_type"])
         self.assertEqual(named, (1, 0, (0, 5), "small"))
         self.assertEqual([b["state"] for b in segment["blocks"]], ["active_allocated", "active_pending_free", "inactive"])
+
+    def test_a_free_that_nobody_held_up_was_requested_when_it_was_done(self):
+        event = lambda number, action, address: {  # noqa: E731
+            "number": number, "action": action, "address": address, "size": 512, "stream": None, "pool": [0, 0],
+        }  # fmt: skip
+        events = [event(0, "alloc", 512), event(1, "alloc", 1024), event(2, "free_requested", 512)]
+        events += [event(3, "free_completed", 1024), event(4, "free_completed", 512), event(5, "free_completed", 512)]
+        shown = _picture.snapshot([{"device": 0, "segments": [], "events": events}], 1)["device_traces"][0]
+        # What the viewer makes of it: these two side by side are a free, and a completed one alone was waited for.
+        self.assertEqual(
+            [(entry["action"], entry["addr"]) for entry in shown[2:]],
+            [("free_requested", 512), ("free_requested", 1024), ("free_completed", 1024), ("free_completed", 512)]
+            + [("free_requested", 512), ("free_completed", 512)],
+        )
+        times = [entry["time_us"] for entry in shown]
+        self.assertEqual(times, sorted(times))
 
     def test_events_go_to_their_device(self):
         traces = _picture.snapshot([self.OURS], 1)["device_traces"]

@@ -67,7 +67,7 @@ impl fmt::Display for Picture<'_> {
             let comma = if i == 0 { "" } else { ", " };
             write!(f, "{comma}{{\"number\": {}, \"action\": \"{}\"", event.number, action(event.kind))?;
             write!(f, ", \"address\": {}, \"size\": {}", event.address.get(), event.size.get())?;
-            self.owner(f, Some(event.stream), event.pool)?;
+            self.owner(f, event.stream, event.pool)?;
             f.write_char('}')?;
         }
         f.write_str("]}")

@@ -83,6 +83,11 @@ pub(super) fn bytes(text: &str) -> Option<u64> {
     number(&text[..text.len() - 1])?.checked_mul(1 << shift)
 }
 
+/// The same where 0 would leave nothing.
+pub(super) fn some_bytes(text: &str) -> Option<u64> {
+    bytes(text).filter(|n| *n > 0)
+}
+
 /// A bit for each device.
 pub(super) fn peers(text: &str) -> Option<u64> {
     match text {

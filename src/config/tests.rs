@@ -86,6 +86,7 @@ fn a_wrong_value_is_one_warning_and_the_default() {
         (POOL_CHUNK, "large"),
         (POOL_SMALL_CHUNK, "-2M"),
         (POOL_LIMIT, "50%"),
+        (POOL_LIMIT, "0"),
         (POOL_PEERS, "64"),
         (POOL_PEERS, "0,,1"),
         (POOL_HISTORY, "-1"),

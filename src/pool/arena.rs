@@ -4,8 +4,9 @@ use super::heap::Heap;
 use super::history::History;
 use super::ledger::Ledger;
 use super::nodes::NIL;
-use super::segment::ExpandableSegment;
+use super::segment::{ChunkIndex, ExpandableSegment};
 use super::size_class::{Class, UNIT, UNIT_SHIFT};
+use super::snapshot::EventKind;
 use super::totals::{Flushed, Totals};
 use super::uses::Uses;
 use crate::driver::Stream;
@@ -55,6 +56,7 @@ pub(super) struct State {
     /// Places whose chunks were taken and whose old view may still be used.
     pub(super) cooling: Vec<Cooling>,
     pub(super) history: History,
+    starts: [u64; 2],
     flushed: Flushed,
     looks: u32,
 }
@@ -76,11 +78,12 @@ pub(super) struct Cooling {
 }
 
 impl Arena {
-    pub(super) fn new(segments: [ExpandableSegment; 2], pool: u32, stream: Stream, history: usize) -> Self {
+    pub(super) fn new(segments: [ExpandableSegment; 2], pool: u32, stream: Stream, history: History) -> Self {
         let heap = |i: usize| {
             let segment = &segments[i];
             Heap::new(segment.capacity(), (segment.chunk_size().get() >> UNIT_SHIFT) as u32, i == 0)
         };
+        let starts = [0, 1].map(|i: usize| segments[i].range().start().get());
         let state = State {
             heaps: [heap(0), heap(1)],
             pool,
@@ -93,14 +96,15 @@ impl Arena {
             uses: Uses::default(),
             pending: VecDeque::new(),
             cooling: Vec::new(),
-            history: History::new(history),
+            history,
+            starts,
             flushed: Flushed::default(),
             looks: 0,
         };
         Self {
             pool: AtomicU32::new(pool),
             stream: AtomicU64::new(stream.0),
-            starts: [0, 1].map(|i: usize| segments[i].range().start().get()),
+            starts,
             sizes: [0, 1].map(|i: usize| segments[i].range().size().get()),
             segments,
             state: Quick::new(state),
@@ -150,6 +154,14 @@ impl Arena {
     #[inline]
     pub(super) fn address(&self, heap: usize, unit: u32) -> DevicePtr {
         DevicePtr(self.starts[heap] + u64::from(unit) * UNIT)
+    }
+
+    /// Chunks came to places or went from them: an event for each run of neighbours.
+    pub(super) fn note_chunks(&self, state: &mut State, kind: EventKind, heap: usize, chunks: &[ChunkIndex]) {
+        let segment = &self.segments[heap];
+        for run in chunks.chunk_by(|one, next| one.0 + 1 == next.0) {
+            state.history.add(kind, segment.address(run[0]), segment.chunk_size().get() * run.len() as u64);
+        }
     }
 
     /// Bytes of its addresses.
@@ -219,7 +231,10 @@ impl State {
 
     /// Nobody uses a pending block any more.
     pub(super) fn end_pending(&mut self, heap: usize, node: u32) {
-        let bytes = u64::from(self.heaps[heap].block(node).size) * UNIT;
+        let piece = self.heaps[heap].block(node);
+        let bytes = u64::from(piece.size) * UNIT;
+        let address = DevicePtr(self.starts[heap] + u64::from(piece.start) * UNIT);
+        self.history.add(EventKind::FreeCompleted, address, bytes - u64::from(piece.slack));
         self.heaps[heap].end_pending(node);
         self.ledger.settle(bytes);
         self.parts[heap].settle(bytes);

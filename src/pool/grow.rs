@@ -109,7 +109,7 @@ impl Pool {
             state.count_alloc(class, totals);
         }
         let address = arena.address(heap, unit.unwrap_or_default());
-        state.history.add(&self.events, EventKind::Alloc, address, size.get());
+        state.history.add(EventKind::Alloc, address, size.get());
         Ok(address)
     }
 
@@ -239,7 +239,7 @@ impl Pool {
         // Where nothing lives of this stream, there is nobody to keep it.
         if let Some(arena) = self.table.all().find(|arena| arena.lock().stream == stream) {
             let kind = EventKind::OutOfMemory;
-            arena.lock().history.add(&self.events, kind, DevicePtr::NULL, size.get());
+            arena.lock().history.add(kind, DevicePtr::NULL, size.get());
         }
         let mut holders: Vec<Holder> = self.table.all().map(|arena| self.holder(arena)).collect();
         holders.extend(self.plain.iter().flat_map(|plain| plain.holders(self)));

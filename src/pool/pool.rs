@@ -71,7 +71,7 @@ pub struct Pool {
     pub(super) forced_trims: AtomicU64,
     pub(super) out_of_memory: AtomicU64,
     /// The number of the next event.
-    pub(super) events: AtomicU64,
+    pub(super) events: Arc<AtomicU64>,
     pub(super) access: Mutex<Vec<Access>>,
     spares: Mutex<Vec<Spare>>,
     pub(super) callbacks: Mutex<Vec<Pressure>>,
@@ -120,7 +120,7 @@ impl Pool {
             host_waits: AtomicU64::new(0),
             forced_trims: AtomicU64::new(0),
             out_of_memory: AtomicU64::new(0),
-            events: AtomicU64::new(0),
+            events: Arc::default(),
             access: Mutex::new(chosen.access.clone()),
             spares: Mutex::default(),
             callbacks: Mutex::default(),
@@ -158,7 +158,7 @@ impl Pool {
                 && let Some(unit) = state.alloc(class, &self.totals)
             {
                 let address = arena.address(class.heap, unit);
-                state.history.add(&self.events, EventKind::Alloc, address, size.get());
+                state.history.add(EventKind::Alloc, address, size.get());
                 return Ok(address);
             }
         }
@@ -221,13 +221,13 @@ impl Pool {
             let piece = state.heaps[heap].block(node);
             let bytes = u64::from(piece.size) * UNIT - u64::from(piece.slack);
             let streams = state.leave(heap, node, &self.totals);
-            state.history.add(&self.events, EventKind::FreeRequested, address, bytes);
+            state.history.add(EventKind::FreeRequested, address, bytes);
             drop(state);
             self.counted(|| self.follow(arena, heap, node, &streams));
             return Ok(());
         }
         let bytes = state.free(heap, node, &self.totals);
-        state.history.add(&self.events, EventKind::FreeCompleted, address, bytes);
+        state.history.add(EventKind::FreeCompleted, address, bytes);
         Ok(())
     }
 

@@ -107,7 +107,8 @@ impl Pool {
         for arena in self.table.all() {
             (0..2).for_each(|heap| self.picture(arena, heap, &mut snapshot.segments));
             let state = arena.lock();
-            snapshot.events.extend(state.history.events(state.stream, self.capture.id(state.pool)));
+            let stream = state.ended.is_none().then_some(state.stream);
+            snapshot.events.extend(state.history.events(stream, self.capture.id(state.pool)));
         }
         self.plain.iter().for_each(|plain| plain.picture(self, &mut snapshot.segments));
         snapshot.segments.sort_by_key(|segment| segment.address);

@@ -73,8 +73,8 @@ pub struct Event {
     pub address: DevicePtr,
     /// How many bytes.
     pub size: ByteSize,
-    /// For which stream.
-    pub stream: Stream,
+    /// For which stream; none where it was forgotten since.
+    pub stream: Option<Stream>,
     /// In which pool.
     pub pool: PoolId,
 }

@@ -3,6 +3,7 @@
 use super::PoolId;
 use super::arena::Arena;
 use super::capture::{DEFAULT, Filter};
+use super::history::History;
 use super::pool::{Pool, lock};
 use super::segment::ExpandableSegment;
 use super::settings::Chosen;
@@ -40,7 +41,8 @@ impl Pool {
         let access = lock(&self.access).clone();
         let segment = |i: usize| ExpandableSegment::new(&self.device, segment[i], chunk[i], &access);
         let added = segment(0).and_then(|small| Ok([small, segment(1)?])).and_then(|segments| {
-            let arena = Arena::new(segments, pool, stream, *history);
+            let history = History::new(*history, Arc::clone(&self.events));
+            let arena = Arena::new(segments, pool, stream, history);
             arena.lock().private = self.capture.is_private(pool);
             if self.table.all().next().is_some() {
                 self.totals.set_several();

@@ -99,12 +99,7 @@ impl Pool {
         let mut state = arena.lock();
         state.lent.1 += moved;
         state.grow(heap, missing.len() as u64, missing.len() as u64 * chunk.get());
-        state.history.add(
-            &self.events,
-            EventKind::SegmentMap,
-            arena.segments[heap].address(chunks[0]),
-            chunk.get() * chunks.len() as u64,
-        );
+        arena.note_chunks(&mut state, EventKind::SegmentMap, heap, &chunks);
         Ok(())
     }
 
@@ -214,12 +209,7 @@ impl Pool {
                 let bytes = chunks.len() as u64 * self.chosen.chunk[heap].get();
                 state.shrink(heap, chunks.len() as u64, bytes);
                 state.lent.0 += chunks.len() as u64;
-                state.history.add(
-                    &self.events,
-                    EventKind::SegmentUnmap,
-                    arena.segments[heap].address(chunks[0]),
-                    bytes,
-                );
+                arena.note_chunks(&mut state, EventKind::SegmentUnmap, heap, &chunks);
                 state.cooling.push(Cooling { heap, places: taking.places, mark: mark.clone() });
                 hand.extend(blocks.into_iter().map(|block| Spare {
                     block,

@@ -28,8 +28,8 @@ const FIRST_SAMPLES: usize = 20;
 
 /// Slots of which half move and all are copied around a small graph: launches, books and the driver's locks.
 pub(super) fn reference_trace() -> Trace {
-    let slot = |i: usize| Slot { name: i.to_string(), bytes: 4096, is_in: true, is_out: i % 2 == 0 };
-    let buffer = |step: usize, i: usize| (2 * i + if i % 2 == 0 { step % 2 } else { 0 }) as u64;
+    let slot = |i: usize| Slot { name: i.to_string(), bytes: 4096, is_in: true, is_out: i.is_multiple_of(2) };
+    let buffer = |step: usize, i: usize| (2 * i + if i.is_multiple_of(2) { step % 2 } else { 0 }) as u64;
     Trace {
         name: "the reference".into(),
         slots: (0..32).map(slot).collect(),

@@ -16,6 +16,7 @@ mod loads;
 mod options;
 mod peers;
 mod profile;
+mod quiet;
 mod row;
 mod spread;
 mod steps;

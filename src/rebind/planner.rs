@@ -194,7 +194,7 @@ impl<'a> Situation<'a> {
         let cold = if is_cold { costs.cold(copied(false)) } else { Cost::default() };
         let charges = [
             costs.any_step(self.slots.len() as u64).times(u64::from(problem.steps())),
-            costs.any_remap().times(remaps),
+            self.any_remap().times(remaps),
             costs.any_patch().times(patches),
             costs.patch().times(commands),
             costs.patch_single().times(singles),
@@ -209,6 +209,13 @@ impl<'a> Situation<'a> {
             counted: mean(counted, problem),
             shadows: ByteSize(u64::try_from(shadows).unwrap_or(u64::MAX)),
         }
+    }
+
+    /// What a step costs besides in which anything is remapped: afterwards the device looks up every address anew, as it does
+    /// where copies have filled its cache.
+    fn any_remap(&self) -> Cost {
+        let costs = self.costs();
+        costs.any_remap().plus(costs.cold(self.slots.iter()))
     }
 
     /// How many bytes of shadows leave the device's cache to the command buffer: what is copied besides, since it brings
@@ -243,7 +250,7 @@ impl<'a> Situation<'a> {
             patch: weigh(costs.patch()),
             patch_single: weigh(costs.patch_single()),
             any_patch: weigh(costs.any_patch()),
-            any_remap: weigh(costs.any_remap()),
+            any_remap: weigh(self.any_remap()),
             any_copy: [weigh(costs.any_copy_in()), weigh(costs.any_copy_out())],
             budget: self.budget.get(),
             warm: self.warm(),

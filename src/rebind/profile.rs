@@ -117,8 +117,8 @@ pub struct Subject<'a> {
 }
 
 impl Profile {
-    /// The version of the file's format that this library writes and reads.
-    pub const FORMAT: u64 = 3;
+    /// The version of the file's format that this library writes and reads. Another list of keys is another version.
+    pub const FORMAT: u64 = 4;
 
     /// The built-in profile for a device: that of the H200 for one, also for a host device that simulates its times; else
     /// a cautious one with the device's own bandwidth, where that is known.

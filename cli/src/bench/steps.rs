@@ -3,6 +3,7 @@
 use super::header::Header;
 use super::kinds::{Kinds, Timed};
 use super::options::StepsOptions;
+use super::quiet::{Calm, Quiet, Reference, reference_trace};
 use super::spread::{Spread, median, round};
 use super::{loads, progress_bar, save, table};
 use crate::copies::Copies;
@@ -15,7 +16,7 @@ use crate::trace::{self, Trace};
 use crate::{MISMATCH, cuda};
 use gvmm::driver::{Capabilities, DriverKind};
 use gvmm::rebind::profile::Profile;
-use gvmm::rebind::{DEFAULT_WATCHED_STEPS, Threshold};
+use gvmm::rebind::{Action, DEFAULT_WATCHED_STEPS, Explanation, Threshold};
 use gvmm::vm::Device;
 use serde::Serialize;
 use std::process::ExitCode;
@@ -55,6 +56,8 @@ pub(super) struct Comparison {
     pub(super) header: Header,
     pub(super) rounds: u32,
     pub(super) slots_per_command: u8,
+    /// What the reference took at least, in µs: see [`Calm`].
+    pub(super) reference_us: f64,
     pub(super) recordings: Vec<Recording>,
 }
 
@@ -69,6 +72,8 @@ pub(super) struct Recording {
     pub(super) mixed: bool,
     /// How far the graph alone lies apart, on the host driver how sure a median is; costs that differ by less are the same.
     pub(super) noise_us: f64,
+    /// Whether the machine was quiet.
+    pub(super) reference: Calm,
     pub(super) strategies: Vec<Outcome>,
 }
 
@@ -79,7 +84,8 @@ struct Running<'a> {
     run: Box<dyn Run + 'a>,
     /// Of the steps whose data was checked.
     costs: Vec<StepCost>,
-    timed: Vec<StepCost>,
+    /// By round.
+    timed: Vec<Vec<StepCost>>,
 }
 
 /// What one strategy did with a recording.
@@ -105,6 +111,9 @@ pub(super) struct Outcome {
     pub(super) pure: bool,
     /// True where the copies are in the command buffer.
     pub(super) recorded: bool,
+    /// How each slot is served; baked where it never moves and costs nothing.
+    #[serde(skip)]
+    served: Vec<Action>,
     pub(super) report: Report,
 }
 
@@ -147,16 +156,19 @@ fn compare(options: &StepsOptions) -> Result<Comparison, Failure> {
     let profile = options.profile.as_deref().map(|path| setup::profile(path, &device)).transpose()?;
     let peers = setup::peers(options.costs.as_deref(), options.peers);
     header.peers = (1..=peers).collect();
-    drop(device);
+    let small = reference_trace();
+    let mut reference = Reference::new(&device, &small)?;
+    let mut quiet = reference.first()?;
     let mut recordings = Vec::new();
     for (trace, mixed) in &traces {
         bar.set_message(trace.name.clone());
-        let recording = in_turn(options, trace, profile.as_ref(), || bar.inc(1))?;
+        let recording =
+            in_turn(options, trace, profile.as_ref(), (&mut reference, &mut quiet), || bar.inc(1))?;
         recordings.push(Recording { mixed: *mixed, ..recording });
     }
     bar.finish_and_clear();
     let (rounds, slots_per_command) = (options.rounds, options.slots_per_command);
-    Ok(Comparison { header, rounds, slots_per_command, recordings })
+    Ok(Comparison { header, rounds, slots_per_command, reference_us: quiet.least(), recordings })
 }
 
 /// A recording; a short one so often that it is there as a whole after the steps that are watched.
@@ -169,11 +181,12 @@ fn repeated(path: &str) -> Result<Trace, Failure> {
 }
 
 /// Every step by every strategy before the next step, and each time another strategy first: what drifts hits all. Then
-/// the timed pass in rounds, each in turn in the same way.
+/// the timed pass in rounds, each in turn in the same way, with the reference before, between and after.
 fn in_turn(
     options: &StepsOptions,
     trace: &Trace,
     profile: Option<&Profile>,
+    (reference, quiet): (&mut Reference<'_>, &mut Quiet),
     progress: impl Fn(),
 ) -> Result<Recording, Failure> {
     let access = setup::access_list(setup::peers(options.costs.as_deref(), options.peers));
@@ -202,14 +215,17 @@ fn in_turn(
     running.iter_mut().try_for_each(|running| running.run.start_timing().during("timed pass"))?;
     let last = trace.steps.len();
     let counted = FIRST.min(last - 1)..last;
-    for round in 0..options.rounds as usize {
+    let (kept, calm) = quiet.rounds(options.rounds as usize, |round| {
+        reference.sample()?;
         for turn in 0..count {
             let Running { run, timed, .. } = &mut running[(round + turn) % count];
-            timed.append(&mut time(run.as_mut(), trace, counted.clone())?);
+            timed.push(time(run.as_mut(), trace, counted.clone())?);
+            reference.sample()?;
         }
-    }
+        Ok::<f64, Failure>(reference.taken())
+    })?;
     let kinds = Kinds::new(trace, counted);
-    let outcomes = running.into_iter().map(|running| outcome(trace, running, &kinds));
+    let outcomes = running.into_iter().map(|running| outcome(trace, running, &kinds, &kept));
     let outcomes = outcomes.collect::<Result<Vec<Outcome>, Failure>>()?;
     let noise_us = median(outcomes.iter().map(|outcome| outcome.noise_us).collect()).unwrap_or(0.0);
     Ok(Recording {
@@ -219,6 +235,7 @@ fn in_turn(
         moving: round(moving(trace)),
         mixed: false,
         noise_us,
+        reference: calm,
         strategies: with_ratios(outcomes, noise_us),
     })
 }
@@ -245,11 +262,15 @@ fn moving(trace: &Trace) -> f64 {
     moved.sum::<usize>() as f64 / (trace.steps.len() - 1).max(1) as f64
 }
 
-fn outcome(trace: &Trace, running: Running<'_>, kinds: &Kinds) -> Result<Outcome, Failure> {
+/// By the rounds that are `kept`.
+fn outcome(trace: &Trace, running: Running<'_>, kinds: &Kinds, kept: &[usize]) -> Result<Outcome, Failure> {
     let Running { strategy, device, run, costs, timed } = running;
+    let rounds = timed.into_iter().enumerate().filter(|(round, _)| kept.contains(round));
+    let timed: Vec<StepCost> = rounds.flat_map(|(_, steps)| steps).collect();
     let of = Timed::of(&timed, kinds);
     let cold = Timed::of(costs.get(FIRST..).unwrap_or(&costs), kinds);
     let measured = run.finish(costs, timed).during("binding")?;
+    let served = served(trace, &measured.told.explained);
     // The same steps for all.
     let measured = Measured { first_counted: FIRST, ..measured };
     let report = Report::new(trace, device.driver().kind().name(), device.info(), &measured);
@@ -266,8 +287,18 @@ fn outcome(trace: &Trace, running: Running<'_>, kinds: &Kinds) -> Result<Outcome
         noise_us: of.noise,
         pure: strategy.pure,
         recorded: strategy.copies == Copies::Graph,
+        served,
         report,
     })
+}
+
+/// Each slot's action; a slot that never moves and is not copied makes no work, whatever its action.
+fn served(trace: &Trace, explained: &[Explanation]) -> Vec<Action> {
+    let stays = |slot: usize| trace.steps.windows(2).all(|pair| pair[0][slot] == pair[1][slot]);
+    let actions = explained.iter().map(|explanation| explanation.action).enumerate();
+    actions
+        .map(|(slot, action)| if action != Action::COPY && stays(slot) { Action::BAKE } else { action })
+        .collect()
 }
 
 pub(super) fn start<'a>(
@@ -284,25 +315,25 @@ pub(super) fn start<'a>(
 /// The first step that counts, by which the planner has laid out its plan.
 const FIRST: usize = DEFAULT_WATCHED_STEPS as usize + 1;
 
-/// Costs that lie no farther apart than the graph alone does are the same. A plan that is one pure strategy's too, slot for
-/// slot, is the same program run twice: the lower of both costs counts.
+/// Costs that lie no farther apart than the graph alone does are the same. A plan that serves all slots as a pure strategy
+/// does is the same program run twice: the lower of both costs counts.
 fn with_ratios(mut outcomes: Vec<Outcome>, noise_us: f64) -> Vec<Outcome> {
-    let pure: Vec<(Option<String>, f64)> = outcomes
+    let pure: Vec<(Vec<Action>, f64)> = outcomes
         .iter()
         .filter(|outcome| outcome.pure)
-        .map(|outcome| (outcome.report.plan_digest.clone(), outcome.cost_us))
+        .map(|outcome| (outcome.served.clone(), outcome.cost_us))
         .collect();
     for outcome in &mut outcomes {
-        let digest = outcome.report.plan_digest.as_ref().filter(|_| !outcome.recorded);
-        outcome.ratio = ratio(outcome.cost_us, digest, &pure, noise_us);
+        let served = Some(&outcome.served).filter(|_| !outcome.recorded);
+        outcome.ratio = ratio(outcome.cost_us, served, &pure, noise_us);
     }
     outcomes
 }
 
 /// What a plan costs in parts of the best of `pure` strategies.
-fn ratio(cost_us: f64, digest: Option<&String>, pure: &[(Option<String>, f64)], noise_us: f64) -> f64 {
+fn ratio(cost_us: f64, served: Option<&Vec<Action>>, pure: &[(Vec<Action>, f64)], noise_us: f64) -> f64 {
     let least = pure.iter().map(|(_, cost)| *cost).fold(f64::INFINITY, f64::min);
-    let twins = pure.iter().filter(|(other, _)| digest.is_some() && other.as_ref() == digest);
+    let twins = pure.iter().filter(|(other, _)| !other.is_empty() && Some(other) == served);
     let cost = twins.map(|(_, cost)| *cost).fold(cost_us, f64::min);
     let same = (cost - least).abs() <= noise_us;
     if same { 1.0 } else { round(cost / least.max(noise_us).max(1e-3)) }
@@ -311,15 +342,32 @@ fn ratio(cost_us: f64, digest: Option<&String>, pure: &[(Option<String>, f64)], 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trace::Slot;
+    use gvmm::rebind::profile::Picos;
 
     #[test]
     fn noise_is_no_difference_and_a_plan_is_measured_wherever_it_runs() {
-        let plan = |name: &str| Some(name.to_owned());
-        let pure = [(plan("map"), 90.0), (plan("copy"), 60.0), (None, 40.0)];
-        assert!((ratio(44.0, plan("own").as_ref(), &pure, 0.5) - 1.1).abs() < 1e-9);
-        assert!((ratio(44.0, plan("own").as_ref(), &pure, 4.0) - 1.0).abs() < 1e-9);
+        let all = |action| vec![action; 2];
+        let pure = [(all(Action::MAP), 90.0), (all(Action::COPY), 60.0), (all(Action::PATCH), 40.0)];
+        let own = vec![Action::COPY, Action::PATCH];
+        assert!((ratio(44.0, Some(&own), &pure, 0.5) - 1.1).abs() < 1e-9);
+        assert!((ratio(44.0, Some(&own), &pure, 4.0) - 1.0).abs() < 1e-9);
         // Copying all took 60 once and 80 once.
-        assert!((ratio(80.0, plan("copy").as_ref(), &pure, 0.5) - 1.5).abs() < 1e-9);
+        assert!((ratio(80.0, Some(&all(Action::COPY)), &pure, 0.5) - 1.5).abs() < 1e-9);
         assert!((ratio(80.0, None, &pure, 0.5) - 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_slot_that_stays_is_served_alike_by_all_but_copies() {
+        let slot = Slot { name: "s".into(), bytes: 8, is_in: true, is_out: false };
+        let steps = [[0, 2, 4], [1, 2, 4], [0, 2, 4]].map(Vec::from).to_vec();
+        let trace = Trace { name: "t".into(), slots: vec![slot; 3], steps };
+        let explained = |actions: [Action; 3]| {
+            actions.map(|action| Explanation { action, cost: Picos::ZERO, next: None, moved: 0 })
+        };
+        let of = |actions| served(&trace, &explained(actions));
+        assert_eq!(of([Action::PATCH; 3]), of([Action::PATCH, Action::BAKE, Action::MAP]));
+        assert_ne!(of([Action::PATCH; 3]), of([Action::BAKE; 3]));
+        assert_ne!(of([Action::COPY; 3]), of([Action::COPY, Action::BAKE, Action::COPY]));
     }
 }

@@ -1,6 +1,7 @@
 //! Tables for people, in Markdown, so that they can go into a document.
 
 use super::copies::CopyRow;
+use super::quiet::Calm;
 use super::row::Row;
 use super::spread::{Spread, short};
 use super::steps::{Comparison, PLANNER, Recording};
@@ -151,26 +152,41 @@ pub(super) fn steps(comparison: &Comparison) -> String {
     let unit = comparison.header.unit();
     let parts = comparison.recordings.iter().map(|recording| {
         format!(
-            "{}: {} slots, {}, {:.1} moving a step{}; means of counts a step; the graph alone lies {} {unit} apart\n\n{}\n",
+            "{}: {} slots, {}, {:.1} moving a step{}; means of counts a step; the graph alone lies {} {unit} apart; {}\n\n{}\n",
             recording.trace,
             recording.slots,
             size(recording.bytes),
             recording.moving,
             if recording.mixed { ", mixed" } else { "" },
             short(recording.noise_us),
+            calm(recording, comparison.reference_us),
             strategies(recording, unit)
         )
     });
-    let told = comparison.header.text() + MEANS;
+    let told = comparison.header.text() + "\n" + MEANS;
     std::iter::once(told).chain(parts).collect::<Vec<_>>().join("\n")
+}
+
+/// Whether the machine was quiet.
+fn calm(recording: &Recording, least: f64) -> String {
+    let Calm { kept_us, repeated_us } = &recording.reference;
+    let most = kept_us.iter().copied().fold(0.0, f64::max);
+    let times = most / least.max(1e-3);
+    let disturbed = recording.reference.disturbed(least);
+    let kept = kept_us.len();
+    let repeated = repeated_us.len();
+    format!(
+        "rounds repeated: {repeated}, disturbed among the {kept} that count: {disturbed} (reference at most {times:.2} of its least)"
+    )
 }
 
 /// How the table's numbers come about.
 const MEANS: &str = "\
 a time is the mean over the steps of the timed pass, each kind of step (in which the same slots move) by its median; in
 brackets the quartiles of all steps. Ratios are of host and GPU time together; costs that differ by less than the graph alone lies
-apart (its quartiles, launch and run) count as the same: that is noise. A plan that is a pure strategy's too is the same program:
-the lower of both costs counts.
+apart (its quartiles, launch and run) count as the same: that is noise. A plan that serves every slot that moves or is copied as a
+pure strategy does makes the same calls: the lower of both costs counts. A reference (a fixed loop and a small load that is always the same) is timed before, between and
+after all strategies; a round in which its median is more than 1.15 times its least of all rounds is disturbed and made once more.
 ";
 
 fn strategies(recording: &Recording, unit: &str) -> Table {
@@ -233,6 +249,7 @@ pub(super) fn verdict(comparison: &Comparison) -> String {
         planner(true).count(),
         within(false, 0.8),
     );
+    text += &quiet(comparison);
     // Without a GPU half of what is predicted is not measured.
     let cases: Vec<bool> = comparison.recordings.iter().flat_map(predicted).collect();
     if !cases.is_empty() {
@@ -241,6 +258,25 @@ pub(super) fn verdict(comparison: &Comparison) -> String {
             &format!("predicted and measured differ by less than 30 % in {near} of {} cases\n", cases.len());
     }
     text
+}
+
+/// How quiet the machine was.
+fn quiet(comparison: &Comparison) -> String {
+    let least = comparison.reference_us;
+    let all = || comparison.recordings.iter();
+    let repeated: usize = all().map(|recording| recording.reference.repeated_us.len()).sum();
+    let kept: usize = all().map(|recording| recording.reference.kept_us.len()).sum();
+    let disturbed = |recording: &&Recording| recording.reference.disturbed(least) > 0;
+    let loads: Vec<&str> = all().filter(disturbed).map(|recording| recording.trace.as_str()).collect();
+    let rounds: usize = all().map(|recording| recording.reference.disturbed(least)).sum();
+    let verdict = match loads.is_empty() {
+        true => "none of those that count was disturbed: the machine was quiet".to_owned(),
+        false => format!("{rounds} of those that count were disturbed: {}", loads.join(", ")),
+    };
+    format!(
+        "the reference takes {} µs; {kept} rounds count, {repeated} were repeated; {verdict}\n",
+        short(least)
+    )
 }
 
 /// For each strategy of which that can be said, whether it cost what was predicted.

@@ -166,7 +166,7 @@ fn a_plan_is_explained() {
         assert_eq!(explanation.cost, copy.host.plus(copy.gpu));
         let (next, cost) = explanation.next.expect("it may be mapped");
         // Of itself and for the wait, on both sides.
-        let remap = situation.costs().remap(ByteSize::mib(2)).plus(situation.costs().any_remap());
+        let remap = situation.costs().remap(ByteSize::mib(2)).plus(situation.any_remap());
         assert_eq!((next, cost), (Action::MAP, remap.host.plus(remap.gpu)));
     }
     let without = Situation { budget: ByteSize::ZERO, ..situation };

@@ -261,6 +261,34 @@ mod tests {
         }
     }
 
+    /// Who changes this list counts `Profile::FORMAT` up, so that an old file is refused for its version.
+    const KEYS_OF_FORMAT_4: &str = "format device driver driver_version date bandwidth_bytes_per_s create_us release_us \
+        map_us unmap_us set_access_us set_access_call_us peer_set_access_call_us peer_set_access_us peer_unmap_us \
+        further_peer_set_access_us further_peer_unmap_us first_peer_set_access_us remap_us remap_slot_us remap_wait_us \
+        copy_in_launch_host_us copy_in_launch_gpu_us copy_in_slice_host_us copy_in_slice_gpu_us \
+        copy_out_launch_host_us copy_out_launch_gpu_us copy_out_slice_host_us copy_out_slice_gpu_us \
+        plan_in_launch_host_us plan_in_launch_gpu_us plan_in_slice_host_us plan_in_slice_gpu_us \
+        plan_out_launch_host_us plan_out_launch_gpu_us plan_out_slice_host_us plan_out_slice_gpu_us \
+        cache_bytes cold_slot_gpu_us step_us slot_us changed_slot_us patch_host_us patch_gpu_us patch_slot_us \
+        patch_command_host_us patch_command_gpu_us patch_single_host_us patch_single_gpu_us host_hidden";
+
+    #[test]
+    fn a_format_has_its_keys_and_no_others() {
+        let text = h200().to_text();
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let keys: Vec<&str> = lines.filter_map(|line| Some(line.split_once('=')?.0.trim())).collect();
+        assert_eq!(keys, KEYS_OF_FORMAT_4.split_whitespace().collect::<Vec<_>>());
+        assert_eq!(Profile::FORMAT, 4);
+    }
+
+    #[test]
+    fn each_key_is_needed() {
+        for key in KEYS_OF_FORMAT_4.split_whitespace() {
+            let fault = with(key, "").expect_err(key);
+            assert!(fault.contains(&format!("the key `{key}` is missing")), "{fault}");
+        }
+    }
+
     #[test]
     fn a_name_stays_on_its_line() {
         let mut profile = h200();
@@ -284,7 +312,7 @@ mod tests {
         for (key, line, part) in [
             ("remap_us", "", "`remap_us` is missing"),
             ("format", "", "`format` is missing"),
-            ("format", "format = 2", "format 2 is not known; this library reads 3: measure again"),
+            ("format", "format = 3", "format 3 is not known; this library reads 4: measure again"),
             ("remap_us", "remap_us = -1", "expected microseconds"),
             ("remap_us", "remap_us = NaN", "expected microseconds"),
             ("remap_us", "remap_us = 1e99", "expected microseconds"),

@@ -321,3 +321,35 @@ fn addresses_of_a_stream_that_has_ended_go_on_behind_what_it_has_enqueued() {
     host.deallocate(Ordinal(0), words).expect("given back");
     world.end("handed on");
 }
+
+#[test]
+fn a_program_that_never_does_the_same_again_gets_a_chunk_more_now_and_then() {
+    let world = World::new(1, ByteSize::gib(64), &[], &Settings::default());
+    let (pool, stream) = (&world.pool, world.streams[0]);
+    let (mut held, mut total, mut random) = (Vec::new(), 0, 1_u64);
+    let mut draw = |below: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % below
+    };
+    let (mut made, mut moved_then, mut most) = (0, 0, 0);
+    for _ in 0..4000 {
+        let size = MIB(2 + draw(300) as u64);
+        while total + size.get() > ByteSize::gib(5).get() {
+            let (block, size) = held.swap_remove(draw(held.len()));
+            pool.free(block).expect("in use");
+            total -= ByteSize::get(size);
+        }
+        held.push((pool.alloc(size, stream).expect("memory"), size));
+        total += size.get();
+        let stats = pool.stats();
+        if stats.calls.create != made {
+            (made, moved_then) = (stats.calls.create, stats.lent_chunks);
+        }
+        most = most.max(stats.lent_chunks - moved_then);
+    }
+    let moved = pool.stats().lent_chunks;
+    assert!(moved > 256, "{moved} chunks moved");
+    // The last move of a run may be of as many chunks as the largest block has.
+    assert!(most <= 128 + 20, "{most} chunks moved and none was made");
+    world.end("restless");
+}

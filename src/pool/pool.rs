@@ -64,6 +64,8 @@ pub struct Pool {
     pub(super) lent: AtomicU64,
     /// Chunks moved although memory was not short.
     pub(super) shifted: AtomicU64,
+    /// Of these, before the last chunk was made.
+    pub(super) shifted_before: AtomicU64,
     /// What was in use at most before peaks were reset.
     pub(super) ever_used: AtomicU64,
     pub(super) stream_waits: AtomicU64,
@@ -115,6 +117,7 @@ impl Pool {
             addresses: Shared::default(),
             lent: AtomicU64::new(0),
             shifted: AtomicU64::new(0),
+            shifted_before: AtomicU64::new(0),
             ever_used: AtomicU64::new(0),
             stream_waits: AtomicU64::new(0),
             host_waits: AtomicU64::new(0),

@@ -18,6 +18,9 @@ use std::sync::atomic::Ordering;
 const WASTE: u64 = 36;
 /// Each chunk that was made may be moved once in this way, and one more for so many allocations.
 const ALLOCATIONS_A_SHIFT: u64 = 1024;
+/// After so many moves since the last chunk was made, one more is made: a program whose blocks fall into other places each
+/// time it does the same would else move chunks for ever. On an H200 they take some 6 ms together.
+const SHIFTS_A_CHUNK: u64 = 128;
 
 /// A chunk in nobody's segment.
 #[derive(Debug)]
@@ -112,7 +115,9 @@ impl Pool {
         let reserved = self.reserved.figure().current;
         let allocations = arena.lock().ledger.allocations();
         let used = self.most_used();
-        let new = (used + used / WASTE).saturating_sub(reserved) / chunk;
+        let moved = self.shifted.load(Ordering::Relaxed);
+        let restless = moved - self.shifted_before.load(Ordering::Relaxed).min(moved) >= SHIFTS_A_CHUNK;
+        let new = ((used + used / WASTE).saturating_sub(reserved) / chunk).max(u64::from(restless));
         let is_limited = self.limit.load(Ordering::Relaxed) != u64::MAX;
         let shift = match wanted.saturating_sub(new) {
             // What could still be made is kept for other streams.
@@ -120,8 +125,7 @@ impl Pool {
             more => more,
         };
         let credit = reserved / chunk + allocations / ALLOCATIONS_A_SHIFT;
-        let may =
-            shift > 0 && self.shifted.load(Ordering::Relaxed) + shift <= credit && self.captures() == Ok(0);
+        let may = shift > 0 && moved + shift <= credit && self.captures() == Ok(0);
         if may { shift as usize } else { 0 }
     }
 
@@ -172,7 +176,10 @@ impl Pool {
                 break;
             }
             match self.device.create_block(chunk, CreateOptions::default()) {
-                Ok(block) => hand.push(Spare { block, mark: None, fresh: true }),
+                Ok(block) => {
+                    self.shifted_before.store(self.shifted.load(Ordering::Relaxed), Ordering::Relaxed);
+                    hand.push(Spare { block, mark: None, fresh: true });
+                }
                 Err(e) => {
                     self.reserved.undo(chunk.get());
                     return if is_shortage(e.kind) { Ok(()) } else { Err(e) };

@@ -1,6 +1,7 @@
 //! An allocation that no free block serves: where it goes, and what is done when memory is short, mildest first.
 
 use super::arena::{Arena, Pending};
+use super::heap::Heap;
 use super::pool::Pool;
 use super::size_class::Class;
 use super::snapshot::EventKind;
@@ -25,7 +26,7 @@ enum Step {
     Plain,
     /// Blocks that other streams still use are used again, behind a wait on the GPU.
     Fold,
-    /// Free chunks of other sizes are given back.
+    /// Free chunks of other sizes are given back, and streams that have ended are waited for: theirs are free then.
     Trim,
     /// The callbacks free what they can.
     Callbacks,
@@ -70,7 +71,7 @@ impl Pool {
                     Step::Plain | Step::Fail => return Err(self.fail(size)),
                     _ if step < Step::Callbacks && self.captures()? > 0 => false,
                     Step::Fold => self.fold_all(),
-                    Step::Trim => self.trim_others(class.heap, short),
+                    Step::Trim => self.trim_others(class.heap, short) | self.await_ended(),
                     Step::Callbacks => self.call_back(size),
                 };
                 if freed {
@@ -150,6 +151,21 @@ impl Pool {
         self.table.all().fold(false, |folded, arena| self.fold(arena, u64::MAX) | folded)
     }
 
+    /// Waits, on the host, for streams that have ended while some of their free chunks could not be lent; nothing follows on
+    /// them, so that it takes no longer than what they have enqueued.
+    fn await_ended(&self) -> bool {
+        let waits = |arena: &Arena| {
+            let mark = {
+                let mut state = arena.lock();
+                let free = |heap: &mut Heap| !heap.whole_places().is_empty();
+                state.heaps.iter_mut().any(free).then(|| state.ended.clone()).flatten()
+            };
+            let mark = mark.filter(|mark| !mark.passed().unwrap_or(false))?;
+            Some(mark.wait().inspect_err(|e| log::debug!("chunks of a stream that ended stay: {e}")).is_ok())
+        };
+        self.table.all().filter_map(waits).fold(false, |any, waited| any | waited)
+    }
+
     /// Gives back free chunks of the other size, at least `bytes` of them if there are as many.
     fn trim_others(&self, heap: usize, bytes: u64) -> bool {
         let (other, chunk) = (1 - heap, self.chosen.chunk[1 - heap]);
@@ -198,6 +214,7 @@ impl Pool {
         }
         let given = self.counted(|| {
             let mut hand: Vec<_> = std::mem::take(&mut *self.spares());
+            self.await_ended();
             for arena in self.table.all() {
                 self.look(arena);
                 (0..2).for_each(|heap| self.harvest_from(arena, heap, usize::MAX, &mut hand));

@@ -165,6 +165,14 @@ pub fn gate(host: &HostDriver, stream: Stream) -> mpsc::Sender<()> {
     sender
 }
 
+/// Opens a gate after a while, for a caller that waits meanwhile.
+pub fn opens_soon(gate: mpsc::Sender<()>) {
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(30));
+        drop(gate);
+    });
+}
+
 impl Recording {
     /// Runs it once; blocks that it leaves are freed at the end. A stream that uses a freed block stands from the
     /// free until the recording says that it was done.

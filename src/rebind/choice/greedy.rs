@@ -26,13 +26,13 @@ const CLOSE: u128 = 200;
 struct Item {
     slot: u32,
     /// What it costs more where it is not copied.
-    gain: u128,
+    gain: u64,
     bytes: u64,
 }
 
 /// Most gain a byte first.
 fn by_density(a: &Item, b: &Item) -> Ordering {
-    let cross = |gain: u128, bytes: u64| gain.saturating_mul(u128::from(bytes));
+    let cross = |gain: u64, bytes: u64| u128::from(gain) * u128::from(bytes);
     cross(b.gain, a.bytes).cmp(&cross(a.gain, b.bytes)).then(a.slot.cmp(&b.slot))
 }
 
@@ -91,6 +91,7 @@ fn orders(problem: &Problem, actions: &[Action], ledger: &Ledger<'_>) -> [Vec<It
     for i in (0..actions.len()).filter(|&i| actions[i] == Action::COPY && problem.slots[i].shadow > 0) {
         let Some((_, otherwise)) = ledger.next_best(i, Action::COPY, 0) else { continue };
         let gain = otherwise.saturating_sub(u128::from(problem.own(&problem.slots[i], Action::COPY)));
+        let gain = u64::try_from(gain).unwrap_or(u64::MAX);
         items.push(Item { slot: i as u32, gain, bytes: problem.slots[i].shadow });
     }
     items.sort_unstable_by(by_density);
@@ -153,7 +154,7 @@ impl Search<'_> {
             let (total, bytes) = (totals.get(i), self.problem.slots[i].shadow);
             let otherwise = total.in_place(all).0;
             if bytes > 0 && otherwise > total.copy {
-                items.push(Item { slot: i as u32, gain: u128::from(otherwise - total.copy), bytes });
+                items.push(Item { slot: i as u32, gain: otherwise - total.copy, bytes });
             }
         }
         items.sort_unstable_by(by_density);
@@ -171,7 +172,7 @@ impl Search<'_> {
             }
             None => true,
         });
-        let rent = |item: &Item| item.gain.saturating_mul(1 << RENT_BITS) / u128::from(item.bytes);
+        let rent = |item: &Item| (u128::from(item.gain) << RENT_BITS) / u128::from(item.bytes);
         first.map_or(0, |item| u64::try_from(rent(item)).unwrap_or(u64::MAX))
     }
 
@@ -267,10 +268,10 @@ impl Search<'_> {
     /// Slots that may be copied, the smallest first: before them all those that nothing else can serve.
     fn by_size(&self) -> Vec<u32> {
         let totals = &self.prepared.totals;
-        let mut order: Vec<u32> =
-            totals.open().filter(|&i| totals.get(i).copy < NEVER).map(|i| i as u32).collect();
-        order.sort_unstable_by_key(|&i| (self.problem.slots[i as usize].shadow, i));
-        order
+        let copied = totals.open().filter(|&i| totals.get(i).copy < NEVER);
+        let mut order: Vec<(u64, u32)> = copied.map(|i| (self.problem.slots[i].shadow, i as u32)).collect();
+        order.sort_unstable();
+        order.into_iter().map(|(_, i)| i).collect()
     }
 
     fn all_patched(&self) -> Vec<Action> {

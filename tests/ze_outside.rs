@@ -85,6 +85,7 @@ fn a_context_from_outside_is_used_and_left() {
     let (range, block) = mapped(&driver, ByteSize(LARGE));
     assert!(fake.poke((context, device), range.start(), b"for the framework"));
     let all = Capabilities::VIRTUAL_MEMORY.with(Capabilities::JOINT_COPIES).with(Capabilities::SHARING);
+    let all = all.with(Capabilities::PATCHES);
     assert_eq!(driver.device_info(ZERO).expect("a device").capabilities, all);
     assert!(driver.memory(ZERO).expect("figures").free.is_some());
     unmapped(&driver, range, block);

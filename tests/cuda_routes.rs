@@ -3,12 +3,13 @@
 mod cuda_common;
 
 use cuda_common::fake::Fake;
+use cuda_common::steps::Step;
 use cuda_common::{Bench, noise};
 use gvmm::driver::{CopySlice, Graph, Ordinal, RecordId, RouteId, RouteSlice, Stream, Way};
 use gvmm::error::{Kind, Result};
-use gvmm::rebind::{Binding, Buffer, Buffers, CopyWays, Direction, Options, Outcome, Slot, Threshold};
+use gvmm::rebind::{Binding, Buffer, CopyWays, Direction, Options, Outcome, Slot, Threshold};
 use gvmm::units::{ByteSize, DevicePtr};
-use gvmm::vm::{Block, Device};
+use gvmm::vm::Device;
 use std::sync::Arc;
 
 const COUNT: u64 = 20;
@@ -337,27 +338,6 @@ fn each_call_may_fail_and_is_tried_again() {
     });
 }
 
-/// A step's buffers: plain memory.
-struct Step(Vec<Buffer>);
-
-impl Buffers for Step {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn get(&self, i: usize) -> Buffer {
-        self.0[i]
-    }
-
-    fn block(&self, _: usize) -> Result<Arc<Block>> {
-        unreachable!("no buffer has a block")
-    }
-
-    fn epoch(&self) -> u64 {
-        0
-    }
-}
-
 /// A binding whose graph has its copies, with many steps in flight: no launch of ours, and every step's data arrive.
 #[test]
 fn a_binding_with_many_steps_in_flight_launches_nothing() {
@@ -415,7 +395,6 @@ fn a_binding_with_many_steps_in_flight_launches_nothing() {
     device.forget_stream(stream).expect("forgotten");
     streams.destroy(stream).expect("destroyed");
     driver.deallocate(DEVICE, memory).expect("freed");
-    drop(device);
-    drop(bench);
+    drop((device, bench));
     fake.clean();
 }

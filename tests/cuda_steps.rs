@@ -4,6 +4,7 @@ mod cuda_common;
 
 use cuda_common::Bench;
 use cuda_common::fake::Fake;
+use cuda_common::steps::Step;
 use gvmm::driver::{CopySlice, Graph, Ordinal, Stream};
 use gvmm::error::{Error, Kind, Operation, Result};
 use gvmm::rebind::{Binding, Buffer, Buffers, CopyWays, Direction, Options, Outcome, Slot, Threshold};
@@ -26,27 +27,6 @@ fn names() -> Vec<&'static str> {
     let names: Vec<&str> = named.filter(|name| name.starts_with("cu")).collect();
     assert!(names.contains(&"cuLaunchKernel") && names.contains(&"cuGraphExecKernelNodeSetParams"));
     names
-}
-
-/// A buffer for each slot, without blocks.
-struct Step(Vec<Buffer>);
-
-impl Buffers for Step {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn get(&self, i: usize) -> Buffer {
-        self.0[i]
-    }
-
-    fn block(&self, _: usize) -> Result<Arc<Block>> {
-        Err(Error::new(Kind::Internal, Operation::Begin, "no slot has a block"))
-    }
-
-    fn epoch(&self) -> u64 {
-        0
-    }
 }
 
 /// A binding of copied slots on a stream of ours, with buffers for as many steps as are asked for.

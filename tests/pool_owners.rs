@@ -33,38 +33,6 @@ const fn kind(e: Error) -> Kind {
 }
 
 #[test]
-fn what_an_ended_stream_leaves_is_used_behind_its_work() {
-    let world = world(None, &[]);
-    let (pool, [a, b]) = (&world.pool, [world.streams[0], world.streams[1]]);
-    let open = gate(&world.host, a);
-    let block = take(pool, a, 8);
-    give(pool, block);
-    pool.forget_stream(a).expect("known");
-    let addresses = pool.stats().address_space.current;
-    let before = world.trace.counts();
-    take(pool, b, 4);
-    assert_eq!(pool.stats().address_space.current, addresses, "the arena was given on");
-    assert_eq!(world.trace.counts().since(&before).of(Call::STREAM_WAIT), 1, "behind what it still does");
-    drop(open);
-    world.end("ended");
-}
-
-#[test]
-fn chunks_of_an_ended_stream_are_lent_once_it_has_passed() {
-    let world = world(Some(64), &[]);
-    let (pool, [a, b]) = (&world.pool, [world.streams[0], world.streams[1]]);
-    let (open, kept) = (gate(&world.host, a), take(pool, a, 8));
-    give(pool, take(pool, a, 40));
-    pool.forget_stream(a).expect("known");
-    opens_soon(open);
-    take(pool, b, 48);
-    let stats = pool.stats();
-    assert_eq!((stats.host_waits, stats.out_of_memory), (1, 0), "nothing else would do, so the host waits");
-    give(pool, kept);
-    world.end("ended, with a block in use");
-}
-
-#[test]
 fn an_arena_that_a_graph_takes_over_is_its_own_until_it_is_released() {
     let world = world(Some(64), &[]);
     let (pool, [a, b, c]) = (&world.pool, [0, 1, 2].map(|i: usize| world.streams[i]));
@@ -232,24 +200,6 @@ fn access_that_fails_half_way_is_as_before_and_so_for_what_comes() {
     pool.set_access(&both).expect("a retry works");
     assert_eq!(world.host.access_at(Ordinal(1), blocks[1]), Ok(AccessMode::READ_WRITE));
     world.end("access");
-}
-
-#[test]
-fn what_a_callback_frees_is_used_although_another_stream_still_does() {
-    let world = world(Some(64), &[]);
-    let (pool, [a, b, c]) = (&world.pool, [0, 1, 2].map(|i: usize| world.streams[i]));
-    let held = Arc::new(AtomicU64::new(take(pool, a, 40).get()));
-    let open = gate(&world.host, b);
-    pool.record_stream(DevicePtr(held.load(Ordering::Relaxed)), b).expect("in use");
-    let weak = Arc::downgrade(pool);
-    pool.on_pressure(Arc::new(move |_| {
-        let block = DevicePtr(held.swap(0, Ordering::Relaxed));
-        weak.upgrade().filter(|_| !block.is_null()).iter().for_each(|pool| give(pool, block));
-    }));
-    take(pool, c, 50);
-    assert_eq!(pool.stats().host_waits, 0);
-    drop(open);
-    world.end("callbacks");
 }
 
 #[test]

@@ -4,7 +4,7 @@ mod pool_support;
 
 use gvmm::driver::testing::Call;
 use gvmm::driver::{CopySlice, Driver, Ordinal, Stream};
-use gvmm::error::{Error, Kind, Operation};
+use gvmm::error::Kind;
 use gvmm::pool::{Pool, PoolId, Settings};
 use gvmm::units::{ByteSize, DevicePtr};
 use pool_support::{World, gate, opens_soon};
@@ -100,6 +100,23 @@ fn what_an_ended_stream_still_uses_is_lent_once_it_has_passed() {
 }
 
 #[test]
+fn a_graph_s_stream_that_has_ended_is_not_waited_for() {
+    let (world, [a, b, _]) = world(64);
+    let pool = &world.pool;
+    pool.begin_capture(PoolId(1, 0), Arc::new(move |stream| stream == a)).expect("begun");
+    pool.free(pool.alloc(MIB(40), a).expect("memory")).expect("in use");
+    pool.end_capture(PoolId(1, 0)).expect("begun");
+    let open = gate(&world.host, a);
+    pool.forget_stream(a).expect("known");
+    opens_soon(open);
+    assert_eq!(pool.alloc(MIB(40), b).map_err(|e| e.kind), Err(Kind::OutOfDeviceMemory));
+    assert_eq!(pool.stats().host_waits, 0, "its chunks would not be lent");
+    pool.release_pool(PoolId(1, 0)).expect("one");
+    pool.alloc(MIB(40), b).expect("without graphs they are");
+    world.end("a graph's stream");
+}
+
+#[test]
 fn what_a_callback_frees_is_used_behind_a_wait_and_one_that_allocates_is_not_asked_again() {
     let (world, [a, b, c]) = world(64);
     let pool = &world.pool;
@@ -120,24 +137,6 @@ fn what_a_callback_frees_is_used_behind_a_wait_and_one_that_allocates_is_not_ask
     assert_eq!((pool.stats().stream_waits, pool.stats().host_waits), (2, 0));
     drop(open);
     world.end("callback");
-}
-
-#[test]
-fn what_graphs_may_run_with_is_not_waited_for_and_handed_out() {
-    let (world, [a, b, c]) = world(64);
-    let pool = &world.pool;
-    let open = gate(&world.host, b);
-    pool.begin_capture(PoolId(1, 0), Arc::new(move |stream| stream == a)).expect("begun");
-    pending(pool, a, b, MIB(40));
-    pool.end_capture(PoolId(1, 0)).expect("begun");
-    let before = world.trace.counts();
-    assert_eq!(pool.alloc(MIB(40), c).map_err(|e| e.kind), Err(Kind::OutOfDeviceMemory));
-    assert_eq!(world.trace.counts().since(&before).of(Call::STREAM_WAIT), 0);
-    assert_eq!(active(pool), MIB(40).get());
-    pool.release_pool(PoolId(1, 0)).expect("one");
-    pool.alloc(MIB(40), c).expect("without graphs it is lent like any other");
-    drop(open);
-    world.end("private");
 }
 
 #[test]
@@ -190,31 +189,6 @@ fn all_who_use_a_block_are_waited_for() {
         host.deallocate(Ordinal(0), at).expect("given back");
     }
     world.end("all users");
-}
-
-#[test]
-fn a_pool_that_ends_keeps_memory_until_all_who_use_it_have_passed() {
-    let (world, [a, b, _]) = world(64);
-    let host = Arc::clone(&world.host);
-    let words = host.allocate(Ordinal(0), ByteSize(8)).expect("memory");
-    let block = world.pool.alloc(MIB(40), a).expect("memory");
-    world.pool.record_stream(block, b).expect("in use");
-    let open = gate(&host, b);
-    host.copy(Ordinal(0), b, &[CopySlice { dst: block, src: words, bytes: 8 }]).expect("copied");
-    world.pool.free(block).expect("in use");
-    let World { pool, trace, streams, device, .. } = world;
-    drop(pool);
-    host.streams().synchronize(a).expect("run");
-    device.collect();
-    let left = trace.live().mappings;
-    drop(open);
-    assert_ne!(left, 0, "b had not passed");
-    host.streams().synchronize(b).expect("what it wrote to was there");
-    device.drain().expect("drained");
-    assert_eq!((trace.live().mappings, trace.live().blocks), (0, 0));
-    host.deallocate(Ordinal(0), words).expect("given back");
-    drop(device);
-    streams.into_iter().for_each(|stream| host.streams().destroy(stream).expect("ended"));
 }
 
 #[test]
@@ -276,21 +250,6 @@ fn then_those_of_streams_that_have_ended() {
     pool.free(kept).expect("in use");
     drop(open);
     world.end("ended first");
-}
-
-#[test]
-fn whatever_the_driver_has_no_more_of_what_is_there_must_do() {
-    for kind in [Kind::OutOfDeviceMemory, Kind::OutOfHostMemory, Kind::OutOfFileDescriptors, Kind::MapLimit] {
-        let world = World::new(2, ByteSize::gib(1), &[], &Settings::default());
-        let (pool, [a, b]) = (&world.pool, [world.streams[0], world.streams[1]]);
-        pool.free(pool.alloc(MIB(48), b).expect("memory")).expect("in use");
-        let none = Error::new(kind, Operation::Create, "made up");
-        world.fault.fail(Some(Call::CREATE), 1, u64::MAX, none);
-        assert!(pool.alloc(MIB(48), a).is_ok(), "{kind:?}");
-        assert_eq!(pool.stats().lent_chunks, 3, "{kind:?}");
-        world.fault.clear();
-        world.end("no more");
-    }
 }
 
 #[test]

@@ -1,61 +1,11 @@
 //! Runs the program over the recordings and over broken input.
 
-use gvmm::rebind::profile::Profile;
+mod steps_support;
+
 use serde_json::Value;
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-
-/// The program, with no variable of ours set.
-fn gvmm(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gvmm"));
-    command.args(arguments);
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        if text.starts_with("GVMM_") || text.starts_with("XLA_") {
-            command.env_remove(&name);
-        }
-    }
-    // What is compared is the host driver's, also where there is a GPU.
-    command.env("GVMM_DRIVER", "host");
-    command
-}
-
-fn recording(name: &str) -> String {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/steps");
-    folder.join(format!("{name}.csv.gz")).to_string_lossy().into_owned()
-}
-
-fn run(command: &mut Command) -> Output {
-    command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"))
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// The JSON of a run that was right throughout.
-fn steps(name: &str, options: &[&str]) -> Value {
-    let path = recording(name);
-    let output = run(gvmm(&["steps", &path, "--driver", "host", "--json"]).args(options));
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!(report["trace"], path.as_str());
-    assert_eq!(report["driver"], "host");
-    assert_eq!(report["steps"], 24);
-    assert_eq!(report["mismatches"], 0);
-    assert_eq!(report["verified_slots"], 24 * report["slots"].as_u64().expect("a count"));
-    report
-}
-
-/// map, unmap, set_access of a step.
-fn moves(report: &Value) -> [f64; 3] {
-    ["map", "unmap", "set_access"].map(|key| report["per_step"][key].as_f64().expect("a number"))
-}
-
-fn per_step(report: &Value, key: &str) -> f64 {
-    report["per_step"][key].as_f64().expect("a number")
-}
+use std::process::{Command, Stdio};
+use steps_support::{gvmm, moves, per_step, recording, run, stderr, steps, write};
 
 fn plan(report: &Value) -> [u64; 2] {
     ["copy", "map"].map(|key| report["plan"][key].as_u64().expect("a count"))
@@ -92,135 +42,6 @@ fn the_keys_of_the_report_are_these() {
     let apart = us("predicted_host_us") + us("predicted_gpu_us");
     assert!((us("predicted_us") - apart).abs() < 1e-6 && us("predicted_gpu_us") > 0.0, "{report}");
     assert!(report["plan_digest"].is_null() && report["gpu_us_median"].is_null() && report["replans"] == 0);
-}
-
-/// bake, map, copy, patch.
-fn actions(report: &Value) -> [u64; 4] {
-    ["bake", "map", "copy", "patch"].map(|key| report["plan"][key].as_u64().expect("a count"))
-}
-
-#[test]
-fn the_planner_copies_what_moves_and_leaves_the_rest_alone() {
-    let h200 = ["--plan", "auto", "--costs", "h200"];
-    let report = steps("llama_donate", &h200);
-    assert_eq!(actions(&report), [394, 0, 196, 0]);
-    assert_eq!((moves(&report), per_step(&report, "patches")), ([0.0; 3], 0.0));
-    assert_eq!((per_step(&report, "copy_launches"), per_step(&report, "copied_slots")), (2.0, 196.0));
-    assert_eq!((&report["replans"], report["plan_digest"].as_str().map(str::len)), (&0.into(), Some(16)));
-    let recorded = steps("llama_donate", &[&h200[..], &["--copies", "graph"]].concat());
-    assert_eq!((actions(&recorded), moves(&recorded)), (actions(&report), [0.0; 3]));
-    assert_eq!((per_step(&recorded, "copy_launches"), per_step(&recorded, "copied_slots")), (0.0, 196.0));
-    assert!(recorded["predicted_us"].as_f64() < report["predicted_us"].as_f64());
-}
-
-#[test]
-fn all_slots_can_be_served_one_way() {
-    let report = steps("llama_donate", &["--plan", "map"]);
-    assert_eq!((actions(&report), &moves(&report)[..2]), ([0, 590, 0, 0], &[196.0; 2][..]));
-    let report = steps("llama_donate", &["--plan", "patch"]);
-    assert_eq!((actions(&report), moves(&report)), ([0, 0, 0, 590], [0.0; 3]));
-    assert_eq!((per_step(&report, "patches"), per_step(&report, "copy_launches")), (196.0, 0.0));
-    let report = steps("llama_donate_all", &["--plan", "copy"]);
-    let [baked, mapped, copied, patched] = actions(&report);
-    assert!(baked + patched == 0 && copied >= 216 && mapped + copied == 510, "{report}");
-    assert_eq!((moves(&report), per_step(&report, "copy_launches")), ([0.0; 3], 2.0));
-    let report = steps("llama_donate_all", &["--plan", "threshold", "--threshold", "65536"]);
-    assert_eq!((actions(&report), &report["plan_digest"]), ([0, 294, 216, 0], &Value::Null));
-}
-
-#[test]
-fn the_environment_asks_for_the_planner_where_no_option_does() {
-    let digest = |arguments: &[&str]| {
-        let path = recording("llama_donate_all");
-        let output = run(gvmm(&["steps", &path, "--json"]).args(arguments).env("GVMM_PLAN", "auto"));
-        let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        report["plan_digest"].is_string()
-    };
-    assert!(digest(&[]));
-    assert!(!digest(&["--threshold", "4096"]) && !digest(&["--plan", "threshold"]));
-}
-
-#[test]
-fn a_plan_is_explained_slot_by_slot() {
-    let report = steps("llama_donate", &["--plan", "auto", "--costs", "h200", "--explain"]);
-    let slots = report["explained"].as_array().expect("a list");
-    assert_eq!(slots.len(), 590);
-    for slot in slots {
-        let (moved, action) = (slot["moved"].as_u64().expect("a count"), slot["action"].as_str());
-        assert_eq!(action, Some(if moved == 0 { "bake" } else { "copy" }), "{slot}");
-        assert!(
-            slot["next"].is_string()
-                && slot["next"] != slot["action"]
-                && slot["cost_us"].as_f64() <= slot["next_us"].as_f64(),
-            "{slot}"
-        );
-    }
-    let by_size = steps("llama_donate", &["--threshold", "65536", "--explain"]);
-    let mapped =
-        by_size["explained"].as_array().expect("a list").iter().filter(|slot| slot["action"] == "map");
-    assert_eq!(mapped.count(), 294);
-    let path = recording("llama_donate");
-    let output = run(&mut gvmm(&["steps", &path, "--plan", "auto", "--explain"]));
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(text.contains("| next best |") && text.lines().count() > 590, "{text}");
-}
-
-/// Three slots that stay for the watched steps, and then move in each.
-#[test]
-fn a_plan_is_made_anew_once_where_what_was_to_stay_moves() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let line = |step: u32, slot: u32| {
-        let buffer = if step < 7 { slot } else { 10 + 10 * (step % 3) + slot };
-        format!("{step},s{slot},in,65536,{buffer}\n")
-    };
-    let text: String = (0..24).flat_map(|step| (1..4).map(move |slot| line(step, slot))).collect();
-    let file = write(folder.path(), "t.csv", text.as_bytes());
-    let output = run(&mut gvmm(&["steps", &file, "--json", "--plan", "auto", "--explain"]));
-    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!((&report["replans"], &report["mismatches"]), (&1.into(), &0.into()), "{report}");
-    assert_eq!(actions(&report), [0, 0, 3, 0]);
-    for slot in report["explained"].as_array().expect("a list") {
-        assert!(slot["moved"] == 4 && slot["next"].is_string() && slot["next_us"].is_number(), "{slot}");
-    }
-}
-
-#[test]
-fn a_profile_decides_and_another_devices_is_refused() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut profile = Profile::builtin("h200").expect("built in");
-    profile.origin.device = "host 0".into();
-    profile.origin.driver = "host".into();
-    // Patches cost nothing.
-    (profile.patch, profile.patch_slot, profile.patch_command) = Default::default();
-    let mine = write(folder.path(), "mine", profile.to_text().as_bytes());
-    let report = steps("llama_donate", &["--plan", "auto", "--profile", &mine]);
-    assert_eq!(actions(&report), [394, 0, 0, 196]);
-    assert_eq!((per_step(&report, "patches"), moves(&report)), (196.0, [0.0; 3]));
-    let by_variable = |file: &str| {
-        let path = recording("llama_donate");
-        let output = run(gvmm(&["steps", &path, "--json", "--plan", "auto"]).env("GVMM_PROFILE", file));
-        let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        assert_eq!((&report["mismatches"], output.status.code()), (&0.into(), Some(0)));
-        (actions(&report), stderr(&output))
-    };
-    assert_eq!(by_variable(&mine), ([394, 0, 0, 196], String::new()));
-    profile.origin.device = "another".into();
-    let another = write(folder.path(), "another", profile.to_text().as_bytes());
-    let wrong = write(folder.path(), "wrong", b"format = 4\n");
-    for (file, message) in [
-        (another.as_str(), "it was measured with device `another`"),
-        (wrong.as_str(), "the key `device` is missing"),
-        ("/nowhere", "No such file"),
-    ] {
-        let output =
-            run(gvmm(&["steps", &recording("llama_donate"), "--profile", file]).env("GVMM_LOG", "off"));
-        assert_eq!(output.status.code(), Some(2), "{file}");
-        assert!(stderr(&output).contains(&format!("{file}: {message}")), "{}", stderr(&output));
-    }
-    // The variable's only warns, and the built-in figures are used.
-    let own = actions(&steps("llama_donate", &["--plan", "auto"]));
-    assert_eq!(by_variable(&another).0, own);
-    assert_ne!(own, [394, 0, 0, 196]);
 }
 
 #[test]
@@ -353,12 +174,6 @@ fn inputs_may_share_a_buffer_but_a_result_may_not() {
     let output = run(&mut gvmm(&["steps", &file, "--threshold", "off"]));
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("step 0, slot b: begin"), "{}", stderr(&output));
-}
-
-fn write(folder: &Path, name: &str, bytes: &[u8]) -> String {
-    let file: PathBuf = folder.join(name);
-    std::fs::write(&file, bytes).expect("a folder of ours");
-    file.to_string_lossy().into_owned()
 }
 
 #[test]

@@ -13,10 +13,13 @@
 //! they would share the count of its `Arc`. Making and destroying take the table's lock of free indices. Objects that
 //! many threads use at once have stripes besides (see `stripes`).
 
+mod leaving;
+
 use super::stripes::Stripes;
 use super::used::{self, Poison};
 use crate::error::{Error, Kind, Operation, Result};
 use crate::logging::Thread;
+use leaving::Leaving;
 use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -215,7 +218,7 @@ impl<N: Noun> Table<N> {
         slot.key.compare_exchange(key, 0, Ordering::AcqRel, Ordering::Acquire).ok()?;
         self.deaths.fetch_add(1, Ordering::AcqRel);
         let object = slot.object.read().unwrap_or_else(PoisonError::into_inner).clone();
-        Some(Leaving { table: self, key, object: Ref(object?), back: true })
+        Some(Leaving::new(self, key, Ref(object?)))
     }
 }
 
@@ -229,48 +232,6 @@ fn empty_segment<N>() -> Box<[Slot<N>; SEGMENT]> {
     let slots: Box<[Slot<N>]> = std::iter::repeat_with(slot).take(SEGMENT).collect();
     // It has that many.
     slots.try_into().unwrap_or_else(|_| unreachable!())
-}
-
-/// A handle on its way out: dropped, it comes back; gone, it is invalid for ever. No lock is held
-/// meanwhile, so that destroying may wait.
-pub(super) struct Leaving<N: Noun> {
-    table: &'static Table<N>,
-    key: u64,
-    object: Ref<N>,
-    back: bool,
-}
-
-impl<N: Noun> Deref for Leaving<N> {
-    type Target = N;
-
-    fn deref(&self) -> &N {
-        &self.object
-    }
-}
-
-impl<N: Noun> Leaving<N> {
-    /// Ends the handle. The object is dropped with the last call that uses it, here if that is this one.
-    pub(super) fn gone(mut self) {
-        self.back = false;
-        let Some(slot) = self.table.slot(self.key) else { return };
-        drop(slot.object.write().unwrap_or_else(PoisonError::into_inner).take());
-        if let Some(stripes) = slot.stripes.get() {
-            stripes.clear(self.key);
-        }
-        let (index, generation) = ((self.key >> INDEX_SHIFT) & ((1 << 20) - 1), self.key & LAST_GENERATION);
-        if generation < LAST_GENERATION {
-            let mut free = self.table.free.lock().unwrap_or_else(PoisonError::into_inner);
-            free.again.push_back((index, generation + 1));
-        }
-    }
-}
-
-impl<N: Noun> Drop for Leaving<N> {
-    fn drop(&mut self) {
-        if let (true, Some(slot)) = (self.back, self.table.slot(self.key)) {
-            slot.key.store(self.key, Ordering::Release);
-        }
-    }
 }
 
 /// Gives an object a handle.

@@ -158,7 +158,8 @@ impl Pool {
             let mark = {
                 let mut state = arena.lock();
                 let free = |heap: &mut Heap| !heap.whole_places().is_empty();
-                state.heaps.iter_mut().any(free).then(|| state.ended.clone()).flatten()
+                let lends = !state.private && state.heaps.iter_mut().any(free);
+                lends.then(|| state.ended.clone()).flatten()
             };
             let mark = mark.filter(|mark| !mark.passed().unwrap_or(false))?;
             Some(mark.wait().inspect_err(|e| log::debug!("chunks of a stream that ended stay: {e}")).is_ok())

@@ -19,7 +19,7 @@ const WASTE: u64 = 36;
 /// Each chunk that was made may be moved once in this way, and one more for so many allocations.
 const ALLOCATIONS_A_SHIFT: u64 = 1024;
 /// After so many moves since the last chunk was made, one more is made: a program whose blocks fall into other places each
-/// time it does the same would else move chunks for ever. On an H200 they take some 6 ms together.
+/// time it does the same would else move chunks for ever. On an H200 they take some 7 ms together.
 const SHIFTS_A_CHUNK: u64 = 128;
 
 /// A chunk in nobody's segment.
@@ -109,7 +109,7 @@ impl Pool {
     /// How many of `wanted` chunks are taken from the stream's own free ones, although new ones could be made: those with
     /// which what is reserved would pass what was ever in use by more than [`WASTE`], as long as that stays rare beside
     /// what was made and allocated. Moving a chunk costs about as much as making one; what is made instead is there the
-    /// next time, so that a program that does the same again soon needs neither.
+    /// next time, so that a program that does the same again soon needs neither; see [`SHIFTS_A_CHUNK`] for one that does not.
     fn to_shift(&self, arena: &Arena, heap: usize, wanted: usize) -> usize {
         let (chunk, wanted) = (self.chosen.chunk[heap].get(), wanted as u64);
         let reserved = self.reserved.figure().current;

@@ -6,6 +6,7 @@ pub(crate) mod contexts;
 pub(crate) mod copies;
 pub(crate) mod fake;
 pub(crate) mod memory;
+pub(crate) mod steps;
 pub(crate) mod timelines;
 
 use gvmm::driver::cuda::CudaDriver;

@@ -352,15 +352,8 @@ impl Core {
             self.log_status("destroy a stream", self.api.stream_destroy(watch));
         })?;
         let kernels = Kernels::load(&self.api, device.care);
-        Ok(Arc::new(Context {
-            handle,
-            id,
-            device: device.ordinal,
-            kernels,
-            watch,
-            beat,
-            stream: AtomicU64::new(0),
-        }))
+        let (device, stream) = (device.ordinal, AtomicU64::new(0));
+        Ok(Arc::new(Context { handle, id, device, kernels, watch, beat, stream }))
     }
 }
 

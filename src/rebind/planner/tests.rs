@@ -144,21 +144,23 @@ fn commands_are_numbered_and_each_counts_once() {
     assert_eq!(problem.slots.iter().map(|s| s.commands).collect::<Vec<_>>(), [(0, 2), (2, 2), (2, 3)]);
 }
 
+/// For an executor that cannot patch, with room for all copies.
+fn unpatched<'a>(
+    slots: &'a [Slot],
+    mappable: &'a [bool],
+    churn: &'a Churn,
+    profile: &'a Profile,
+) -> Situation<'a> {
+    let (rules, budget) = (Rules::default(), ByteSize::gib(1));
+    Situation { slots, mappable, commands: None, churn, profile, rules, granularity: GRANULE, budget }
+}
+
 #[test]
 fn a_plan_is_explained() {
     let slots = vec![slot(64); 40];
     let churn = Churn::new(vec![Moves(0xf); 40], 4);
     let profile = Profile::builtin("h200").expect("built in");
-    let situation = Situation {
-        slots: &slots,
-        mappable: &[true; 40],
-        commands: None,
-        churn: &churn,
-        profile: &profile,
-        rules: Rules::default(),
-        granularity: GRANULE,
-        budget: ByteSize::gib(1),
-    };
+    let situation = unpatched(&slots, &[true; 40], &churn, &profile);
     let plan = plan(&situation);
     for explanation in explain(&situation, &plan.actions) {
         assert_eq!((explanation.action, explanation.moved), (Action::COPY, 4));
@@ -186,16 +188,7 @@ fn a_price_has_what_the_cache_loses() {
     let churn = Churn::new(vec![Moves(0xf), Moves::NEVER], 4);
     let priced = |cache_bytes: u64| {
         let profile = Profile { cache_bytes, ..Profile::builtin("h200").expect("built in") };
-        let situation = Situation {
-            slots: &slots,
-            mappable: &[true; 2],
-            commands: None,
-            churn: &churn,
-            profile: &profile,
-            rules: Rules::default(),
-            granularity: GRANULE,
-            budget: ByteSize::gib(1),
-        };
+        let situation = unpatched(&slots, &[true; 2], &churn, &profile);
         let cold = situation.costs().cold(slots[1..].iter()).gpu;
         (price(&situation, &[Action::COPY, Action::BAKE]).step.gpu, cold)
     };

@@ -6,10 +6,10 @@ use cuda_common::Bench;
 use cuda_common::fake::Fake;
 use cuda_common::steps::Step;
 use gvmm::driver::{CopySlice, Graph, Ordinal, Stream};
-use gvmm::error::{Error, Kind, Operation, Result};
-use gvmm::rebind::{Binding, Buffer, Buffers, CopyWays, Direction, Options, Outcome, Slot, Threshold};
+use gvmm::error::Kind;
+use gvmm::rebind::{Binding, Buffer, CopyWays, Direction, Options, Outcome, Slot, Threshold};
 use gvmm::units::{ByteSize, DevicePtr};
-use gvmm::vm::{Block, Device};
+use gvmm::vm::Device;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@ use gvmm::driver::{Access, AccessMode, Driver, Ordinal, Stream};
 use gvmm::error::{Error, Kind, Operation};
 use gvmm::pool::{Pool, PoolId, Settings};
 use gvmm::units::{ByteSize, DevicePtr};
-use pool_support::{World, gate, opens_soon};
+use pool_support::{World, gate};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -100,7 +100,7 @@ fn what_an_ended_stream_still_uses_is_lent_once_it_has_passed() {
 }
 
 #[test]
-fn a_graph_s_stream_that_has_ended_is_not_waited_for() {
+fn a_graph_s_stream_that_has_ended_is_not_waited_for_and_its_memory_is_nobody_else_s() {
     let (world, [a, b, _]) = world(64);
     let pool = &world.pool;
     pool.begin_capture(PoolId(1, 0), Arc::new(move |stream| stream == a)).expect("begun");

@@ -58,7 +58,8 @@ impl Pool {
         for arena in self.table.all() {
             let mark = {
                 let state = arena.lock();
-                let over = state.ended.is_some() || (state.pool != DEFAULT && !state.private);
+                // A graph writes into free blocks too, long after its stream has ended.
+                let over = !state.private && (state.ended.is_some() || state.pool != DEFAULT);
                 if !over || !state.is_idle() || !state.pending.is_empty() {
                     continue;
                 }

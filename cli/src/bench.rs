@@ -13,6 +13,7 @@ mod in_steps;
 mod kinds;
 mod least_squares;
 mod loads;
+mod made_up;
 mod options;
 mod peers;
 mod profile;

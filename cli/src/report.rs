@@ -32,6 +32,8 @@ pub(crate) struct Report {
     pub(crate) predicted_us: Option<f64>,
     pub(crate) predicted_host_us: Option<f64>,
     pub(crate) predicted_gpu_us: Option<f64>,
+    /// Of the GPU's, how long it stands still while the host remaps.
+    pub(crate) predicted_still_us: Option<f64>,
     pub(crate) setup: Setup,
     pub(crate) per_step: PerStep,
     /// How often the plan was made anew.
@@ -135,9 +137,10 @@ impl Report {
             plan: Plan { bake: info.baked, map: info.mapped, copy: info.copied, patch: info.patched },
             copies: measured.copies,
             plan_digest: measured.told.digest.map(|digest| format!("{digest:016x}")),
-            predicted_us: predicted.map(|cost| us(cost.host.plus(cost.gpu))),
-            predicted_host_us: predicted.map(|cost| us(cost.host)),
-            predicted_gpu_us: predicted.map(|cost| us(cost.gpu)),
+            predicted_us: predicted.map(|price| us(price.step.host.plus(price.step.gpu))),
+            predicted_host_us: predicted.map(|price| us(price.step.host)),
+            predicted_gpu_us: predicted.map(|price| us(price.step.gpu)),
+            predicted_still_us: predicted.map(|price| us(price.still)),
             setup: Setup {
                 reserve: calls.reserve,
                 create: calls.create,
@@ -270,7 +273,7 @@ fn reasons(slots: &[Explained]) -> Table {
     table
 }
 
-fn us(time: Picos) -> f64 {
+pub(crate) fn us(time: Picos) -> f64 {
     time.0 as f64 / 1e6
 }
 

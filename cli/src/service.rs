@@ -11,8 +11,8 @@ use gvmm::driver::{Access, Capabilities};
 use gvmm::error::Result;
 use gvmm::rebind::profile::Profile;
 use gvmm::rebind::{
-    self, Action, Binding, BindingInfo, Churn, Commands, CopyPath, Cost, DEFAULT_WATCHED_STEPS, Explanation,
-    Moves, Options, PlanOptions, Rules, Situation, Slot, StepReport, Threshold,
+    self, Action, Binding, BindingInfo, Churn, Commands, CopyPath, DEFAULT_WATCHED_STEPS, Explanation, Moves,
+    Options, PlanOptions, Price, Rules, Situation, Slot, StepReport, Threshold,
 };
 use gvmm::vm::Device;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ pub(crate) struct Told {
     /// None where no planner is asked.
     pub(crate) digest: Option<u64>,
     /// What a step costs; none where copies are made one by one, of which profiles say nothing.
-    pub(crate) predicted: Option<Cost>,
+    pub(crate) predicted: Option<Price>,
     /// Why each slot is served as it is.
     pub(crate) explained: Vec<Explanation>,
     /// How often the plan was made anew.
@@ -209,7 +209,7 @@ impl Service {
         let mut told = Told { replans: self.replans, ..Told::default() };
         if let Some(digest) = self.binding.info()?.plan.digest {
             let (price, explained) = self.binding.explain()?;
-            (told.digest, told.predicted, told.explained) = (Some(digest), Some(price.step), explained);
+            (told.digest, told.predicted, told.explained) = (Some(digest), Some(price), explained);
         } else if !self.binding.has_planner()? {
             let mut actions = vec![Action::BAKE; self.slots.len()];
             self.binding.actions(&mut actions)?;
@@ -221,7 +221,7 @@ impl Service {
     }
 
     /// What the actions of a binding without planner cost.
-    fn priced(&self, actions: &[Action]) -> (Option<Cost>, Vec<Explanation>) {
+    fn priced(&self, actions: &[Action]) -> (Option<Price>, Vec<Explanation>) {
         let profile = self.profile();
         let maps = self.device.capabilities().has(Capabilities::VIRTUAL_MEMORY);
         let situation = Situation {
@@ -234,7 +234,7 @@ impl Service {
             granularity: self.device.granularity(),
             budget: rebind::shadow_budget(&self.device).limit,
         };
-        (Some(rebind::price(&situation, actions).step), rebind::explain(&situation, actions))
+        (Some(rebind::price(&situation, actions)), rebind::explain(&situation, actions))
     }
 }
 

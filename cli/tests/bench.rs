@@ -138,7 +138,7 @@ fn the_file_says_what_on_what_and_when_and_steps_can_simulate_it() {
     let saved: Value = serde_json::from_slice(&std::fs::read(&file).expect("the file")).expect("JSON");
     assert_eq!(saved, printed);
     let top = "benchmark copies copy_clock costs date device driver fits free_bytes granularity_bytes gvmm ordinal \
-               peers rows skipped times total_bytes unreachable";
+               peers quiet rows skipped times total_bytes unreachable";
     let keys =
         |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>().join(" ");
     assert_eq!(keys(&saved), top);

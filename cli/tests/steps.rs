@@ -27,7 +27,7 @@ fn the_keys_of_the_report_are_these() {
     let report = steps("llama_donate", &["--threshold", "65536"]);
     let keys = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
     let top = "copies costs driver gpu_us_median gpu_us_median_cold host_us_median host_us_median_cold mismatches per_step plan \
-               plan_digest predicted_gpu_us predicted_host_us predicted_us replans setup slots steps threshold_bytes trace us_per_step_median \
+               plan_digest predicted_gpu_us predicted_host_us predicted_still_us predicted_us replans setup slots steps threshold_bytes trace us_per_step_median \
                verified_slots";
     assert_eq!(keys(&report).join(" "), top);
     assert_eq!(keys(&report["plan"]).join(" "), "bake copy map patch");

@@ -343,7 +343,7 @@ fn info(object: &BindingObject) -> Result<gvmm_plan_info> {
         priced => priced.ok(),
     };
     let info = object.binding.info()?;
-    let Price { step, counted, shadows } = priced.map(|(price, _)| price).unwrap_or_default();
+    let Price { step, counted, shadows, .. } = priced.map(|(price, _)| price).unwrap_or_default();
     Ok(gvmm_plan_info {
         digest: info.plan.digest.unwrap_or_default(),
         patched_slots: info.patched,

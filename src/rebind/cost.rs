@@ -108,6 +108,15 @@ impl<'a> Costs<'a> {
         Cost { host: Picos::ZERO, gpu: each.fold(Picos::ZERO, Picos::plus) }
     }
 
+    /// What it costs a step to look up the addresses of these slots anew, as after a remap, while their data is in the
+    /// cache: as much as a page of data that is not.
+    pub(super) fn looked_up<'s>(&self, slots: impl Iterator<Item = &'s Slot>) -> Cost {
+        const PAGE: u64 = 4096;
+        let curve = &self.profile.cold_slot;
+        let each = slots.map(|slot| curve.at(slot.bytes.get()).min(curve.at(PAGE)));
+        Cost { host: Picos::ZERO, gpu: each.fold(Picos::ZERO, Picos::plus) }
+    }
+
     /// How many bytes may be copied before they do; none where that is not known. A copied byte is read in one place and
     /// written in another.
     pub(super) fn warm_bytes(&self) -> Option<u64> {

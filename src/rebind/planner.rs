@@ -72,6 +72,8 @@ pub struct SlotPlan {
 pub struct Price {
     /// Host and GPU time that begin, patches and end add to the command buffer alone.
     pub step: Cost,
+    /// How much of that GPU time is that the device stands still while the host remaps.
+    pub still: Picos,
     /// What counts of it, and is made as small as can be: GPU time, and host time unless it is hidden; without what
     /// any step takes, and changed slots whatever their action.
     pub counted: Picos,
@@ -176,11 +178,13 @@ impl<'a> Situation<'a> {
     fn price(&self, problem: &Problem, actions: &[Action]) -> Price {
         let (costs, ledger) = (self.costs(), Ledger::of(problem, actions));
         let (counted, shadows) = (problem.price_with_cache(actions), problem.shadows(actions));
-        let mut step = Cost::default();
+        let (mut step, mut still) = (Cost::default(), Picos::ZERO);
         for (i, &action) in actions.iter().enumerate() {
             // What stays and never moves costs nothing.
             if action != Action::BAKE || problem.slots[i].moves != Moves::NEVER {
-                step = step.plus(self.own(problem, i, action));
+                let own = self.own(problem, i, action);
+                step = step.plus(own);
+                still = if action == Action::MAP { still.plus(own.gpu) } else { still };
             }
         }
         let Events { remaps, patches, commands, singles, copies } = ledger.events();
@@ -192,9 +196,12 @@ impl<'a> Situation<'a> {
         // What is copied is where the copy left it, which is in its own cost.
         let is_cold = costs.warm_bytes().is_some_and(|warm| bytes > u128::from(warm));
         let cold = if is_cold { costs.cold(copied(false)) } else { Cost::default() };
+        // After a remap too, where it was not before; and the address of what was copied is looked up anew.
+        let kept = if is_cold { costs.looked_up(copied(false)) } else { costs.cold(copied(false)) };
+        let anew = kept.plus(costs.looked_up(copied(true)));
         let charges = [
             costs.any_step(self.slots.len() as u64).times(u64::from(problem.steps())),
-            self.any_remap().times(remaps),
+            costs.any_remap().plus(anew).times(remaps),
             costs.any_patch().times(patches),
             costs.patch().times(commands),
             costs.patch_single().times(singles),
@@ -203,16 +210,18 @@ impl<'a> Situation<'a> {
             cold.times(u64::from(problem.steps())),
         ];
         let step = charges.into_iter().fold(step, Cost::plus);
+        let still = still.plus(costs.any_remap().gpu.times(remaps));
         let each = |side: Picos| mean(u128::from(side.0), problem);
         Price {
             step: Cost { host: each(step.host), gpu: each(step.gpu) },
+            still: each(still),
             counted: mean(counted, problem),
             shadows: ByteSize(u64::try_from(shadows).unwrap_or(u64::MAX)),
         }
     }
 
-    /// What a step costs besides in which anything is remapped: afterwards the device looks up every address anew, as it does
-    /// where copies have filled its cache.
+    /// What a step costs besides in which anything is remapped: afterwards the device reads everything anew, as it does
+    /// where copies have filled its cache. A plan is chosen as if what is copied did so too.
     fn any_remap(&self) -> Cost {
         let costs = self.costs();
         costs.any_remap().plus(costs.cold(self.slots.iter()))

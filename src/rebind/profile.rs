@@ -23,6 +23,9 @@ pub struct Origin {
     pub driver_version: String,
     /// The day, such as `2026-11-30`.
     pub date: String,
+    /// What the benchmarks' reference took meanwhile (a fixed loop and a small load), which tells how fast the host was; 0
+    /// where that was not measured. Nothing is planned by it.
+    pub reference: Figure,
 }
 
 /// What serving slots costs on a device.
@@ -118,7 +121,7 @@ pub struct Subject<'a> {
 
 impl Profile {
     /// The version of the file's format that this library writes and reads. Another list of keys is another version.
-    pub const FORMAT: u64 = 4;
+    pub const FORMAT: u64 = 5;
 
     /// The built-in profile for a device: that of the H200 for one, also for a host device that simulates its times; else
     /// a cautious one with the device's own bandwidth, where that is known.

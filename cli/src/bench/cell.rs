@@ -9,7 +9,7 @@ use gvmm::error::{Error, Kind, Operation, Result};
 use gvmm::units::{ByteSize, DeviceRange};
 
 /// Plain device memory, which has no blocks.
-pub(super) fn plain(calls: &mut Calls, rounds: Rounds) -> Result<Vec<Row>> {
+pub(super) fn plain(calls: &mut Calls, rounds: Rounds<'_>) -> Result<Vec<Row>> {
     let size = calls.granularity(ByteSize(1))?.size();
     let mut samples = Samples::new(size, 1, None, false);
     let made = [Counts { allocate: 1, ..Counts::default() }, Counts { deallocate: 1, ..Counts::default() }];
@@ -26,7 +26,7 @@ pub(super) fn plain(calls: &mut Calls, rounds: Rounds) -> Result<Vec<Row>> {
 }
 
 /// Creates and releases all blocks, again and again.
-pub(super) fn blocks(calls: &mut Calls, size: ByteSize, count: u64, rounds: Rounds) -> Result<Vec<Row>> {
+pub(super) fn blocks(calls: &mut Calls, size: ByteSize, count: u64, rounds: Rounds<'_>) -> Result<Vec<Row>> {
     let mut samples = Samples::new(size, count, None, false);
     let (create, release) =
         (Counts { create: 1, ..Counts::default() }, Counts { release: 1, ..Counts::default() });
@@ -153,7 +153,7 @@ impl<'a> Cell<'a> {
     }
 
     /// The same while the same devices have access to a block elsewhere.
-    pub(super) fn measure_beside(&mut self, grant: &Grant, rounds: Rounds) -> Result<Vec<Row>> {
+    pub(super) fn measure_beside(&mut self, grant: &Grant, rounds: Rounds<'_>) -> Result<Vec<Row>> {
         Anchor::put(&mut self.anchor, self.calls, grant)?;
         let rows = self.measure(grant, rounds)?;
         Anchor::end(&mut self.anchor, self.calls)?;
@@ -161,7 +161,7 @@ impl<'a> Cell<'a> {
     }
 
     /// All that concerns one way to give access.
-    pub(super) fn measure(&mut self, grant: &Grant, rounds: Rounds) -> Result<Vec<Row>> {
+    pub(super) fn measure(&mut self, grant: &Grant, rounds: Rounds<'_>) -> Result<Vec<Row>> {
         let beside = self.anchor.is_some();
         let mut samples = Samples::new(self.size, self.slots.len() as u64, Some(grant.clone()), beside);
         rounds.repeat(|counts| self.remap_all(grant, counts.then_some(&mut samples)))?;
@@ -234,6 +234,7 @@ impl Drop for Cell<'_> {
 mod tests {
     use super::*;
     use crate::bench::grant::grants;
+    use crate::bench::quiet::Watch;
     use gvmm::config::HostConfig;
     use gvmm::driver::host::HostDriver;
     use gvmm::driver::testing::{Call, Fault, Trace};
@@ -241,19 +242,19 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    const ROUNDS: Rounds = Rounds { most: 2, limit: Duration::from_secs(60) };
-
     fn host() -> Arc<dyn Driver> {
         Arc::new(HostDriver::new(HostConfig { devices: 3, ..HostConfig::default() }, None).expect("a host"))
     }
 
     fn sweep(calls: &mut Calls) -> Result<Vec<Row>> {
-        let mut rows = blocks(calls, ByteSize::mib(2), 4, ROUNDS)?;
+        let watch = Watch::new(false);
+        let rounds = Rounds { most: 2, limit: Duration::from_secs(60), watch: &watch };
+        let mut rows = blocks(calls, ByteSize::mib(2), 4, rounds)?;
         let grants = grants(Ordinal(0), &[Ordinal(1), Ordinal(2)]);
         let mut cell = Cell::new(calls, ByteSize::mib(2), 4)?;
         for grant in &grants {
-            rows.extend(cell.measure(grant, ROUNDS)?);
-            rows.extend(cell.measure_beside(grant, ROUNDS)?);
+            rows.extend(cell.measure(grant, rounds)?);
+            rows.extend(cell.measure_beside(grant, rounds)?);
         }
         Ok(rows)
     }

@@ -67,7 +67,7 @@ impl Bench {
     /// µs of the calls and of the copies; `enqueue` says how many launches there were.
     fn time(
         &self,
-        rounds: Rounds,
+        rounds: Rounds<'_>,
         mut enqueue: impl FnMut() -> Result<u64>,
     ) -> Result<(Spread, Spread, u64)> {
         let (mut host, mut gpu, mut launches) = (Vec::new(), Vec::new(), 0);
@@ -96,12 +96,12 @@ impl Bench {
         self.driver.copy(self.device, self.stream, slices).map(u64::from)
     }
 
-    fn joint(&self, slices: &[CopySlice], rounds: Rounds) -> Result<CopyRow> {
+    fn joint(&self, slices: &[CopySlice], rounds: Rounds<'_>) -> Result<CopyRow> {
         let (host_us, gpu_us, launches) = self.time(rounds, || self.copy(slices))?;
         Ok(row("joint", "one call of gvmm", slices, 1, launches, host_us, gpu_us))
     }
 
-    fn single(&self, slices: &[CopySlice], rounds: Rounds) -> Result<CopyRow> {
+    fn single(&self, slices: &[CopySlice], rounds: Rounds<'_>) -> Result<CopyRow> {
         let count = slices.len() as u64;
         let (by, (host_us, gpu_us, launches)) = match &self.clock {
             Some(clock) => {
@@ -117,7 +117,7 @@ impl Bench {
     }
 
     /// None where the vendor has no such call, or it fails.
-    fn batch(&self, slices: &[CopySlice], rounds: Rounds) -> Result<Option<CopyRow>> {
+    fn batch(&self, slices: &[CopySlice], rounds: Rounds<'_>) -> Result<Option<CopyRow>> {
         let Some(call) = self.clock.as_ref().and_then(Clock::batch) else { return Ok(None) };
         let list = BatchList::new(slices);
         if let Err(error) = call.enqueue(self.stream, &list) {
@@ -158,7 +158,7 @@ fn row(
 pub(super) fn measure(
     calls: &Calls,
     options: &Vmm,
-    rounds: Rounds,
+    rounds: Rounds<'_>,
     skipped: &mut Vec<Skipped>,
 ) -> std::result::Result<(Vec<CopyRow>, &'static str), Failure> {
     let small = Bench::new(&calls.driver, calls.device, 1024 * SLICE).during("copies")?;
@@ -201,7 +201,7 @@ fn apart(calls: &Calls, options: &Vmm) -> std::result::Result<Option<Bench>, Fai
 }
 
 /// One slice of the largest block's size, or of a tenth of the memory that is free.
-fn large(calls: &Calls, options: &Vmm, rounds: Rounds) -> Result<CopyRow> {
+fn large(calls: &Calls, options: &Vmm, rounds: Rounds<'_>) -> Result<CopyRow> {
     let largest = options.sizes.iter().max().map_or(SLICE, |size| size.get());
     let free = calls.driver.memory(calls.device)?.free.map_or(largest, |free| free.get() / 10);
     let bytes = largest.min(free) / SLICE * SLICE;

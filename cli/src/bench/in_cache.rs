@@ -2,7 +2,8 @@
 //! copies of more and more bytes.
 
 use super::figures::figure;
-use super::in_steps::{COPIED, Kind, Lab, MIB};
+use super::in_steps::Lab;
+use super::made_up::{COPIED, Kind, MIB};
 use super::profile::Missing;
 use crate::failure::Failure;
 use crate::service::PlanChoice;
@@ -21,7 +22,7 @@ const ALL: usize = 256;
 /// What is less than so many µs in all says nothing.
 const LEAST: f64 = 2.0;
 
-impl Lab {
+impl Lab<'_> {
     pub(super) fn cache(&mut self, profile: &mut Profile, missing: &mut Missing) -> Result<(), Failure> {
         if !self.has_room(2 * ALL, MIB) {
             missing.extend(["cache_bytes", "cold_slot"]);

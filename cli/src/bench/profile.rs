@@ -74,6 +74,7 @@ fn text(profile: &Profile, report: &Report, missing: &[&str]) -> String {
     if peers == Some(1) {
         text += "# more than one peer was not measured: each is taken to add what the first adds\n";
     }
+    text += &format!("# {}\n", report.quiet);
     for skipped in &report.skipped {
         text += &format!("# not measured: {}: {}\n", skipped.what, skipped.why);
     }

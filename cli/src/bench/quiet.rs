@@ -1,6 +1,6 @@
 //! Whether the machine was quiet: something that never changes is timed again and again beside what is measured.
 
-use super::spread::{median, round};
+use super::spread::{median, round, short};
 use super::steps::start;
 use crate::copies::Copies;
 use crate::executor::{Run, StepCost, in_step, time};
@@ -10,6 +10,7 @@ use crate::trace::{Slot, Trace};
 use gvmm::rebind::Threshold;
 use gvmm::vm::Device;
 use serde::Serialize;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -18,6 +19,9 @@ use std::time::{Duration, Instant};
 const QUIET: f64 = 1.15;
 /// How long rounds are repeated, all loads together.
 const MOST_REPEATED: Duration = Duration::from_secs(60);
+/// How long a quiet moment is waited for, once and in all.
+const WAITED_ONCE: Duration = Duration::from_millis(50);
+const MOST_WAITED: Duration = Duration::from_secs(20);
 /// Steps of the reference whose data is checked, and of each sample.
 const CHECKED: usize = 3;
 const STEPS: usize = 8;
@@ -62,9 +66,7 @@ impl<'a> Reference<'a> {
 
     /// Times it once more.
     pub(super) fn sample(&mut self) -> Result<(), Failure> {
-        let started = Instant::now();
-        std::hint::black_box(fixed_work());
-        let fixed = us(started.elapsed());
+        let fixed = fixed_us();
         let steps = time(self.run.as_mut(), self.trace, 0..STEPS)?;
         let each = |step: &StepCost| us(step.time + step.gpu.map_or(Duration::ZERO, |gpu| gpu.graph_host));
         self.samples.push(fixed + median(steps.iter().map(each).collect()).unwrap_or(0.0));
@@ -83,6 +85,60 @@ impl<'a> Reference<'a> {
         }
         Ok(Quiet { least: self.taken(), repeated: Duration::ZERO })
     }
+}
+
+/// Waits for moments in which nothing disturbs the calling thread's core.
+pub(super) struct Watch {
+    /// What the fixed work took at least.
+    least: Cell<f64>,
+    /// How much longer may be waited.
+    left: Cell<Duration>,
+    moments: Cell<u32>,
+    disturbed: Cell<u32>,
+}
+
+impl Watch {
+    /// One that waits, or one that never does: for times that are simulated.
+    pub(super) fn new(waits: bool) -> Self {
+        let samples = (0..FIRST_SAMPLES).map(|_| fixed_us());
+        let least = Cell::new(samples.fold(f64::INFINITY, f64::min));
+        let left = Cell::new(if waits { MOST_WAITED } else { Duration::ZERO });
+        Self { least, left, moments: Cell::new(0), disturbed: Cell::new(0) }
+    }
+
+    /// Comes back in a quiet moment, or when it has waited long enough.
+    pub(super) fn wait(&self) {
+        let started = Instant::now();
+        self.moments.set(self.moments.get() + 1);
+        while self.is_disturbed(fixed_us()) {
+            if started.elapsed() >= self.left.get().min(WAITED_ONCE) {
+                self.disturbed.set(self.disturbed.get() + 1);
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.left.set(self.left.get().saturating_sub(started.elapsed()));
+    }
+
+    fn is_disturbed(&self, us: f64) -> bool {
+        self.least.set(self.least.get().min(us));
+        us > self.least.get() * QUIET
+    }
+
+    /// How quiet it was, in words.
+    pub(super) fn text(&self) -> String {
+        let (disturbed, moments) = (self.disturbed.get(), self.moments.get());
+        let least = short(self.least.get());
+        format!(
+            "{disturbed} of {moments} repetitions of driver calls began in a disturbed moment (a fixed loop takes {least} µs at least)"
+        )
+    }
+}
+
+fn fixed_us() -> f64 {
+    let started = Instant::now();
+    std::hint::black_box(fixed_work());
+    us(started.elapsed())
 }
 
 fn us(time: Duration) -> f64 {
@@ -118,6 +174,11 @@ pub(super) struct Calm {
 }
 
 impl Calm {
+    /// The middle of the rounds that count.
+    pub(super) fn middle(&self) -> f64 {
+        median(self.kept_us.clone()).unwrap_or(0.0)
+    }
+
     /// How many rounds count although they were disturbed, by the reference's least of the whole run.
     pub(super) fn disturbed(&self, least: f64) -> usize {
         self.kept_us.iter().filter(|&&us| us > least * QUIET).count()
@@ -129,11 +190,11 @@ impl Quiet {
         self.least
     }
 
-    /// Makes rounds until `wanted` of them were quiet, at most twice as many. Gives the numbers of those that count: the
+    /// Makes rounds until `wanted` of them were quiet, at most `most`. Gives the numbers of those that count: the
     /// least disturbed where too few were quiet.
     pub(super) fn rounds<E>(
         &mut self,
-        wanted: usize,
+        (wanted, most): (usize, usize),
         mut round: impl FnMut(usize) -> Result<f64, E>,
     ) -> Result<(Vec<usize>, Calm), E> {
         let mut taken: Vec<f64> = Vec::new();
@@ -145,7 +206,7 @@ impl Quiet {
                 self.repeated += started.elapsed();
             }
             let quiet = taken.iter().filter(|&&us| us <= self.least * QUIET).count();
-            let over = taken.len() >= 2 * wanted || self.repeated >= MOST_REPEATED;
+            let over = taken.len() >= most || self.repeated >= MOST_REPEATED;
             if taken.len() >= wanted && (quiet >= wanted || over) {
                 return Ok(kept(&taken, wanted));
             }
@@ -176,7 +237,7 @@ mod tests {
             made += 1;
             Ok::<f64, ()>(us[n])
         };
-        let (kept, calm) = quiet.rounds(wanted, round).expect("no round fails");
+        let (kept, calm) = quiet.rounds((wanted, 2 * wanted), round).expect("no round fails");
         (kept, calm, made)
     }
 
@@ -204,9 +265,24 @@ mod tests {
     }
 
     #[test]
+    fn a_disturbed_moment_is_waited_for_as_long_as_that_is_worth() {
+        let watch = Watch::new(true);
+        watch.left.set(2 * WAITED_ONCE);
+        // Nothing is as fast.
+        watch.least.set(0.0);
+        (0..4).for_each(|_| watch.wait());
+        assert_eq!((watch.left.get(), watch.disturbed.get()), (Duration::ZERO, 4));
+        assert!(watch.text().starts_with("4 of 4 "));
+        // Anything is.
+        watch.least.set(f64::MAX);
+        watch.wait();
+        assert!(watch.text().starts_with("4 of 5 "));
+    }
+
+    #[test]
     fn a_round_that_fails_is_told() {
         let mut quiet = Quiet { least: 10.0, repeated: Duration::ZERO };
-        assert_eq!(quiet.rounds(2, |n| if n == 1 { Err("told") } else { Ok(1.0) }), Err("told"));
+        assert_eq!(quiet.rounds((2, 4), |n| if n == 1 { Err("told") } else { Ok(1.0) }), Err("told"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::calls::Counts;
 use super::grant::Grant;
+use super::quiet::Watch;
 use super::spread::Spread;
 use gvmm::error::Result;
 use gvmm::units::ByteSize;
@@ -75,25 +76,29 @@ impl Samples {
 
 /// How often something is repeated.
 #[derive(Clone, Copy)]
-pub(super) struct Rounds {
+pub(super) struct Rounds<'a> {
     pub(super) most: u32,
     pub(super) limit: Duration,
+    pub(super) watch: &'a Watch,
 }
 
 /// Fewer say nothing about spread.
 const LEAST_ROUNDS: u32 = 3;
 
-impl Rounds {
-    /// Repeats `round` after one that is not counted; it is told whether it counts.
+impl Rounds<'_> {
+    /// Repeats `round` in quiet moments, after one that is not counted; it is told whether it counts.
     pub(super) fn repeat(self, mut round: impl FnMut(bool) -> Result<()>) -> Result<()> {
         round(false)?;
-        let start = Instant::now();
+        let mut spent = Duration::ZERO;
         let least = LEAST_ROUNDS.min(self.most);
         for done in 0..self.most {
-            if done >= least && start.elapsed() > self.limit {
+            if done >= least && spent > self.limit {
                 break;
             }
+            self.watch.wait();
+            let start = Instant::now();
             round(true)?;
+            spent += start.elapsed();
         }
         Ok(())
     }

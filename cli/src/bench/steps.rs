@@ -9,14 +9,14 @@ use super::{loads, progress_bar, save, table};
 use crate::copies::Copies;
 use crate::executor::{Executor, Measured, Run, StepCost, in_step, time};
 use crate::failure::{Context, Failure};
-use crate::report::Report;
+use crate::report::{Report, us};
 use crate::service::{PlanChoice, Serving};
 use crate::setup::{self, CostChoice, Joint};
 use crate::trace::{self, Trace};
 use crate::{MISMATCH, cuda};
 use gvmm::driver::{Capabilities, DriverKind};
-use gvmm::rebind::profile::Profile;
-use gvmm::rebind::{Action, DEFAULT_WATCHED_STEPS, Explanation, Threshold};
+use gvmm::rebind::profile::{Picos, Profile};
+use gvmm::rebind::{Action, DEFAULT_WATCHED_STEPS, Explanation, Threshold, profile_of};
 use gvmm::vm::Device;
 use serde::Serialize;
 use std::process::ExitCode;
@@ -58,6 +58,8 @@ pub(super) struct Comparison {
     pub(super) slots_per_command: u8,
     /// What the reference took at least, in µs: see [`Calm`].
     pub(super) reference_us: f64,
+    /// What it took when the profile was measured; none where the profile does not say.
+    pub(super) profile_reference_us: Option<f64>,
     pub(super) recordings: Vec<Recording>,
 }
 
@@ -168,7 +170,11 @@ fn compare(options: &StepsOptions) -> Result<Comparison, Failure> {
     }
     bar.finish_and_clear();
     let (rounds, slots_per_command) = (options.rounds, options.slots_per_command);
-    Ok(Comparison { header, rounds, slots_per_command, reference_us: quiet.least(), recordings })
+    let in_force = profile.unwrap_or_else(|| (*profile_of(&device)).clone());
+    let then = in_force.origin.reference.median;
+    let profile_reference_us = (then > Picos::ZERO).then(|| us(then));
+    let reference_us = quiet.least();
+    Ok(Comparison { header, rounds, slots_per_command, reference_us, profile_reference_us, recordings })
 }
 
 /// A recording; a short one so often that it is there as a whole after the steps that are watched.
@@ -215,7 +221,8 @@ fn in_turn(
     running.iter_mut().try_for_each(|running| running.run.start_timing().during("timed pass"))?;
     let last = trace.steps.len();
     let counted = FIRST.min(last - 1)..last;
-    let (kept, calm) = quiet.rounds(options.rounds as usize, |round| {
+    let wanted = options.rounds as usize;
+    let (kept, calm) = quiet.rounds((wanted, 2 * wanted), |round| {
         reference.sample()?;
         for turn in 0..count {
             let Running { run, timed, .. } = &mut running[(round + turn) % count];

@@ -7,6 +7,7 @@ use super::fit::{self, Fit};
 use super::grant::{Grant, find_peers, grants};
 use super::header::Header;
 use super::options::{Peers, Vmm};
+use super::quiet::Watch;
 use super::row::{Rounds, Row};
 use super::{progress_bar, save, table};
 use crate::costs;
@@ -33,6 +34,8 @@ pub(super) struct Report {
     /// What the GPU's times of the copies are.
     pub(super) copy_clock: &'static str,
     pub(super) skipped: Vec<Skipped>,
+    /// Whether the host was.
+    pub(super) quiet: String,
 }
 
 /// What was not measured, and why.
@@ -74,7 +77,8 @@ pub(super) fn measure(options: &Vmm) -> Result<Report, Failure> {
     let (peers, unreachable) = find_peers(&mut calls, options.peers)?;
     let numbers = |list: &[Ordinal]| list.iter().map(|device| device.0).collect();
     (header.peers, header.unreachable) = (numbers(&peers), numbers(&unreachable));
-    let rounds = Rounds { most: options.repeat, limit: LIMIT };
+    let watch = Watch::new(calls.driver.kind() != DriverKind::HOST);
+    let rounds = Rounds { most: options.repeat, limit: LIMIT, watch: &watch };
     let grants = grants(calls.device, &peers);
     let parts = options.sizes.len() * options.counts.len() * (1 + grants.len()) + 1;
     let bar = progress_bar(parts as u64, options.json);
@@ -98,7 +102,7 @@ pub(super) fn measure(options: &Vmm) -> Result<Report, Failure> {
     let (copies, copy_clock) = copies::measure(&calls, options, rounds, &mut skipped)?;
     bar.finish_and_clear();
     let (costs, fits) = fit::costs(&header, &rows, &copies);
-    Ok(Report { header, costs, fits, rows, copies, copy_clock, skipped })
+    Ok(Report { header, costs, fits, rows, copies, copy_clock, skipped, quiet: watch.text() })
 }
 
 /// Why it cannot be measured.
@@ -134,7 +138,7 @@ fn sweep(
     size: ByteSize,
     count: u64,
     grants: &[Grant],
-    rounds: Rounds,
+    rounds: Rounds<'_>,
     progress: impl Fn(),
 ) -> gvmm::error::Result<Result<Vec<Row>, String>> {
     let mut rows = cell::blocks(calls, size, count, rounds)?;

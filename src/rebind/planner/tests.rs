@@ -195,3 +195,29 @@ fn a_price_has_what_the_cache_loses() {
     let ((warm, _), (cold, lost)) = (priced(1 << 30), priced(4096));
     assert!(lost > Picos::ZERO && cold == warm.plus(lost));
 }
+
+/// After a remap what was not copied is read anew, and of what was copied the address alone is looked up.
+#[test]
+fn a_price_has_what_a_remap_makes_cold_and_how_long_the_device_stands_still() {
+    let slots = [slot(64 << 10), slot(64 << 10), slot(1 << 30)];
+    let churn = Churn::new(vec![Moves(0xf), Moves::NEVER, Moves(0b1000)], 4);
+    let priced = |cache_bytes: u64, actions: [Action; 3]| {
+        let profile = Profile { cache_bytes, ..Profile::builtin("h200").expect("built in") };
+        let situation = unpatched(&slots, &[true; 3], &churn, &profile);
+        let costs = situation.costs();
+        let still = costs.remap(ByteSize::gib(1)).plus(costs.any_remap()).gpu;
+        let [page, data] = [4096, 64 << 10].map(|bytes| profile.cold_slot.at(bytes));
+        let large = profile.cold_slot.at(1 << 30);
+        (price(&situation, &actions), still, [page, data, large, large.min(page)])
+    };
+    let others = [Action::COPY, Action::BAKE, Action::BAKE];
+    for (cache, is_cold) in [(1 << 30, false), (4096, true)] {
+        let (with, still, [page, data, large, looked_up]) =
+            priced(cache, [Action::COPY, Action::BAKE, Action::MAP]);
+        let (without, ..) = priced(cache, others);
+        assert!(page < data && with.still == Picos(still.0 / 4) && without.still == Picos::ZERO);
+        let anew = if is_cold { page.plus(page).plus(looked_up) } else { page.plus(data).plus(large) };
+        let more = (with.step.gpu.0 - without.step.gpu.0) as i64 - (still.plus(anew).0 / 4) as i64;
+        assert!(more.abs() <= 1, "{more} ps");
+    }
+}

@@ -33,6 +33,7 @@ pub(super) fn h200() -> Profile {
             driver: "cuda".into(),
             driver_version: "CUDA 13.0".into(),
             date: "2026-11-30".into(),
+            reference: Figure::default(),
         },
         bandwidth: h200::BANDWIDTH,
         create: by_mib(h200::CREATE),

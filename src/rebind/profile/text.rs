@@ -22,6 +22,7 @@ fn visit(profile: &mut Profile, each: &mut dyn FnMut(&str, Field<'_>)) {
     each("driver", Field::Text(&mut p.origin.driver));
     each("driver_version", Field::Text(&mut p.origin.driver_version));
     each("date", Field::Text(&mut p.origin.date));
+    each("reference_us", Field::Time(&mut p.origin.reference));
     each("bandwidth_bytes_per_s", Field::Rate(&mut p.bandwidth));
     each("create_us", Field::Curve(&mut p.create));
     each("release_us", Field::Curve(&mut p.release));
@@ -262,7 +263,7 @@ mod tests {
     }
 
     /// Who changes this list counts `Profile::FORMAT` up, so that an old file is refused for its version.
-    const KEYS_OF_FORMAT_4: &str = "format device driver driver_version date bandwidth_bytes_per_s create_us release_us \
+    const KEYS_OF_FORMAT_5: &str = "format device driver driver_version date reference_us bandwidth_bytes_per_s create_us release_us \
         map_us unmap_us set_access_us set_access_call_us peer_set_access_call_us peer_set_access_us peer_unmap_us \
         further_peer_set_access_us further_peer_unmap_us first_peer_set_access_us remap_us remap_slot_us remap_wait_us \
         copy_in_launch_host_us copy_in_launch_gpu_us copy_in_slice_host_us copy_in_slice_gpu_us \
@@ -277,13 +278,13 @@ mod tests {
         let text = h200().to_text();
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         let keys: Vec<&str> = lines.filter_map(|line| Some(line.split_once('=')?.0.trim())).collect();
-        assert_eq!(keys, KEYS_OF_FORMAT_4.split_whitespace().collect::<Vec<_>>());
-        assert_eq!(Profile::FORMAT, 4);
+        assert_eq!(keys, KEYS_OF_FORMAT_5.split_whitespace().collect::<Vec<_>>());
+        assert_eq!(Profile::FORMAT, 5);
     }
 
     #[test]
     fn each_key_is_needed() {
-        for key in KEYS_OF_FORMAT_4.split_whitespace() {
+        for key in KEYS_OF_FORMAT_5.split_whitespace() {
             let fault = with(key, "").expect_err(key);
             assert!(fault.contains(&format!("the key `{key}` is missing")), "{fault}");
         }
@@ -312,7 +313,7 @@ mod tests {
         for (key, line, part) in [
             ("remap_us", "", "`remap_us` is missing"),
             ("format", "", "`format` is missing"),
-            ("format", "format = 3", "format 3 is not known; this library reads 4: measure again"),
+            ("format", "format = 4", "format 4 is not known; this library reads 5: measure again"),
             ("remap_us", "remap_us = -1", "expected microseconds"),
             ("remap_us", "remap_us = NaN", "expected microseconds"),
             ("remap_us", "remap_us = 1e99", "expected microseconds"),

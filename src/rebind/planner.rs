@@ -96,15 +96,18 @@ pub struct Explanation {
 
 /// The cheapest plan.
 pub fn plan(situation: &Situation<'_>) -> SlotPlan {
-    let problem = situation.open_problem();
-    let Solution { actions, bound, .. } = solve(&problem);
-    let price = situation.price(&problem, &actions);
-    SlotPlan { actions, price, bound: mean(bound, &problem) }
+    // Nothing is to be decided for a slot that costs nothing as it is.
+    let posed =
+        situation.posed(|i| situation.moves(i) != Moves::NEVER || !situation.allowed(i).has(Action::BAKE));
+    let Solution { actions, cost, bound, .. } = solve(&posed.problem);
+    let price = situation.price(&posed, &actions, cost);
+    SlotPlan { actions: posed.spread(&actions), price, bound: mean(bound, &posed.problem) }
 }
 
 /// What a step costs by `actions`, one a slot.
 pub fn price(situation: &Situation<'_>, actions: &[Action]) -> Price {
-    situation.price(&situation.problem(), actions)
+    let posed = situation.posed(|_| true);
+    situation.price(&posed, actions, posed.problem.price_with_cache(actions))
 }
 
 /// Why each slot is served as `actions` say.
@@ -128,6 +131,70 @@ pub fn explain(situation: &Situation<'_>, actions: &[Action]) -> Vec<Explanation
         }
     };
     actions.iter().enumerate().map(explain_one).collect()
+}
+
+/// What is to be decided, and what was worked out for it.
+struct Posed {
+    problem: Problem,
+    /// The slots that it is about.
+    slots: Vec<u32>,
+    kinds: Kinds,
+}
+
+impl Posed {
+    /// The actions of all slots, from those of the problem's; the others stay where they are.
+    fn spread(&self, actions: &[Action]) -> Vec<Action> {
+        let mut all: Vec<Action> = vec![Action::BAKE; self.kinds.of.len()];
+        self.slots.iter().zip(actions).for_each(|(&i, &action)| all[i as usize] = action);
+        all
+    }
+}
+
+/// What slots of one size and direction cost: worked out once, since most are like others.
+#[derive(Clone, Copy)]
+struct Kind {
+    remap: Cost,
+    copy: Cost,
+    cold: Cost,
+    looked_up: Cost,
+}
+
+/// The kind of each slot.
+struct Kinds {
+    known: Vec<Kind>,
+    of: Vec<u32>,
+}
+
+impl Kinds {
+    fn new(situation: &Situation<'_>) -> Self {
+        let mut kinds = Self { known: Vec::new(), of: Vec::with_capacity(situation.slots.len()) };
+        // The last kind of each hash: where two kinds share one, some are worked out again.
+        let mut last = [None; 256];
+        for slot in situation.slots {
+            let key = (slot.bytes, slot.direction);
+            let hash = slot.bytes.get().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56 ^ u64::from(key.1.0);
+            let kind = match &mut last[hash as usize % 256] {
+                Some((known, kind)) if *known == key => *kind,
+                other => {
+                    let kind = kinds.known.len() as u32;
+                    kinds.known.push(situation.kind(slot));
+                    *other = Some((key, kind));
+                    kind
+                }
+            };
+            kinds.of.push(kind);
+        }
+        kinds
+    }
+
+    fn get(&self, i: usize) -> &Kind {
+        &self.known[self.of[i] as usize]
+    }
+
+    /// The sum over these slots.
+    fn sum(&self, slots: impl Iterator<Item = usize>, part: impl Fn(&Kind) -> Cost) -> Cost {
+        slots.fold(Cost::default(), |sum, i| sum.plus(part(self.get(i))))
+    }
 }
 
 /// A cost of all watched steps as one of each.
@@ -162,69 +229,65 @@ impl<'a> Situation<'a> {
             .and(Action::PATCH, patchable && !registered && !slot.brings_shadow())
     }
 
-    /// What slot `i` costs by itself in all watched steps.
-    fn own(&self, problem: &Problem, i: usize, action: Action) -> Cost {
-        let (costs, slot) = (self.costs(), &self.slots[i]);
-        let moves = problem.weight(problem.slots[i].moves);
-        match action {
-            Action::BAKE => Costs::bake().times(moves),
-            Action::MAP => costs.remap(self.window(slot)).times(moves),
-            Action::COPY => costs.copy(slot).times(u64::from(problem.steps())),
-            _ => costs.patch_slot().times(moves),
+    fn kind(&self, slot: &Slot) -> Kind {
+        let (costs, one) = (self.costs(), std::slice::from_ref(slot));
+        Kind {
+            remap: costs.remap(self.granularity.round_up(slot.bytes).unwrap_or(ByteSize(u64::MAX))),
+            copy: costs.copy(slot),
+            cold: costs.cold(one.iter()),
+            looked_up: costs.looked_up(one.iter()),
         }
-        .plus(costs.changed().times(moves))
     }
 
-    fn price(&self, problem: &Problem, actions: &[Action]) -> Price {
-        let (costs, ledger) = (self.costs(), Ledger::of(problem, actions));
-        let (counted, shadows) = (problem.price_with_cache(actions), problem.shadows(actions));
+    /// What the problem's slots cost by `actions`, which count as much as `counted` in all watched steps.
+    fn price(&self, posed: &Posed, actions: &[Action], counted: u128) -> Price {
+        let Posed { problem, slots, kinds } = posed;
+        let (costs, steps) = (self.costs(), u64::from(problem.steps()));
         let (mut step, mut still) = (Cost::default(), Picos::ZERO);
-        for (i, &action) in actions.iter().enumerate() {
+        for ((&i, slot), &action) in slots.iter().zip(&problem.slots).zip(actions) {
             // What stays and never moves costs nothing.
-            if action != Action::BAKE || problem.slots[i].moves != Moves::NEVER {
-                let own = self.own(problem, i, action);
-                step = step.plus(own);
+            if action != Action::BAKE || slot.moves != Moves::NEVER {
+                let (kind, moves) = (kinds.get(i as usize), problem.weight(slot.moves));
+                let own = match action {
+                    Action::BAKE => Costs::bake().times(moves),
+                    Action::MAP => kind.remap.times(moves),
+                    Action::COPY => kind.copy.times(steps),
+                    _ => costs.patch_slot().times(moves),
+                };
+                step = step.plus(own).plus(costs.changed().times(moves));
                 still = if action == Action::MAP { still.plus(own.gpu) } else { still };
             }
         }
-        let Events { remaps, patches, commands, singles, copies } = ledger.events();
-        let copied = |wanted: bool| {
-            let slots = actions.iter().zip(self.slots);
-            slots.filter(move |(action, _)| (**action == Action::COPY) == wanted).map(|(_, slot)| slot)
-        };
-        let bytes: u128 = copied(true).map(|slot| u128::from(slot.bytes.get())).sum();
+        let Events { remaps, patches, commands, singles, copies } = Ledger::of(problem, actions).events();
+        let all = &posed.spread(actions);
+        let copied = |wanted: bool| (0..all.len()).filter(move |&i| (all[i] == Action::COPY) == wanted);
+        let bytes: u128 = copied(true).map(|i| u128::from(self.slots[i].bytes.get())).sum();
         // What is copied is where the copy left it, which is in its own cost.
         let is_cold = costs.warm_bytes().is_some_and(|warm| bytes > u128::from(warm));
-        let cold = if is_cold { costs.cold(copied(false)) } else { Cost::default() };
+        let cold = kinds.sum(copied(false), |kind| kind.cold);
         // After a remap too, where it was not before; and the address of what was copied is looked up anew.
-        let kept = if is_cold { costs.looked_up(copied(false)) } else { costs.cold(copied(false)) };
-        let anew = kept.plus(costs.looked_up(copied(true)));
+        let kept = if is_cold { kinds.sum(copied(false), |kind| kind.looked_up) } else { cold };
+        let anew = kept.plus(kinds.sum(copied(true), |kind| kind.looked_up));
         let charges = [
-            costs.any_step(self.slots.len() as u64).times(u64::from(problem.steps())),
+            costs.any_step(self.slots.len() as u64).times(steps),
             costs.any_remap().plus(anew).times(remaps),
             costs.any_patch().times(patches),
             costs.patch().times(commands),
             costs.patch_single().times(singles),
             costs.any_copy_in().times(copies[0]),
             costs.any_copy_out().times(copies[1]),
-            cold.times(u64::from(problem.steps())),
+            if is_cold { cold.times(steps) } else { Cost::default() },
         ];
         let step = charges.into_iter().fold(step, Cost::plus);
         let still = still.plus(costs.any_remap().gpu.times(remaps));
         let each = |side: Picos| mean(u128::from(side.0), problem);
+        let shadows = problem.shadows(actions);
         Price {
             step: Cost { host: each(step.host), gpu: each(step.gpu) },
             still: each(still),
             counted: mean(counted, problem),
             shadows: ByteSize(u64::try_from(shadows).unwrap_or(u64::MAX)),
         }
-    }
-
-    /// What a step costs besides in which anything is remapped: afterwards the device reads everything anew, as it does
-    /// where copies have filled its cache. A plan is chosen as if what is copied did so too.
-    fn any_remap(&self) -> Cost {
-        let costs = self.costs();
-        costs.any_remap().plus(costs.cold(self.slots.iter()))
     }
 
     /// How many bytes of shadows leave the device's cache to the command buffer: what is copied besides, since it brings
@@ -235,65 +298,49 @@ impl<'a> Situation<'a> {
         self.costs().warm_bytes().and_then(|warm| warm.checked_sub(own)).unwrap_or(u64::MAX)
     }
 
-    /// The bytes of a slot's window.
-    fn window(&self, slot: &Slot) -> ByteSize {
-        self.granularity.round_up(slot.bytes).unwrap_or(ByteSize(u64::MAX))
-    }
-
     /// The same as plain numbers.
     pub(super) fn problem(&self) -> Problem {
-        self.problem_of(|_| true)
+        self.posed(|_| true).problem
     }
 
-    /// The same for who decides: nobody asks what else could serve a slot that costs nothing as it is.
-    fn open_problem(&self) -> Problem {
-        self.problem_of(|slot| !Problem::is_settled(slot))
-    }
-
-    /// With the costs of those slots that are asked for.
-    fn problem_of(&self, is_asked: impl Fn(&Candidate) -> bool) -> Problem {
-        let costs = self.costs();
+    /// With those slots that are asked for.
+    fn posed(&self, is_asked: impl Fn(usize) -> bool) -> Posed {
+        let (costs, kinds, columns) = (self.costs(), Kinds::new(self), Columns::new(self.churn));
         let weigh = |cost: Cost| costs.weigh(cost);
-        let columns = Columns::new(self.churn);
+        let cold = kinds.sum(0..self.slots.len(), |kind| kind.cold);
+        let slots: Vec<u32> = (0..self.slots.len() as u32).filter(|&i| is_asked(i as usize)).collect();
         let mut problem = Problem {
             patch: weigh(costs.patch()),
             patch_single: weigh(costs.patch_single()),
             any_patch: weigh(costs.any_patch()),
-            any_remap: weigh(self.any_remap()),
+            // Afterwards the device reads everything anew, as it does where copies have filled its cache. A plan is chosen
+            // as if what is copied did so too.
+            any_remap: weigh(costs.any_remap().plus(cold)),
             any_copy: [weigh(costs.any_copy_in()), weigh(costs.any_copy_out())],
             budget: self.budget.get(),
             warm: self.warm(),
-            cold: weigh(costs.cold(self.slots.iter())),
-            slots: Vec::with_capacity(self.slots.len()),
+            cold: weigh(cold),
+            slots: Vec::with_capacity(slots.len()),
             ..Problem::default()
         };
-        // Small slots have windows of one size.
-        let mut remap = (ByteSize::ZERO, costs.remap(ByteSize::ZERO));
-        for (i, slot) in self.slots.iter().enumerate() {
-            let start = problem.commands.len() as u32;
+        for i in slots.iter().map(|&i| i as usize) {
+            let (slot, kind, start) = (&self.slots[i], kinds.get(i), problem.commands.len() as u32);
             problem.commands.extend(self.commands.map(|commands| commands.of(i)).unwrap_or_default());
-            let candidate = Candidate {
+            problem.slots.push(Candidate {
                 moves: columns.of(self.moves(i)),
                 allowed: self.allowed(i),
                 ways: Ways(u8::from(slot.direction.reads()) | u8::from(slot.direction.writes()) << 1),
                 shadow: if slot.brings_shadow() { 0 } else { slot.bytes.get() },
                 bake: weigh(Costs::bake()),
+                map: weigh(kind.remap),
+                copy: weigh(kind.copy),
                 patch: weigh(costs.patch_slot()),
                 commands: (start, problem.commands.len() as u32),
-                ..Candidate::default()
-            };
-            if !is_asked(&candidate) {
-                problem.slots.push(candidate);
-                continue;
-            }
-            let window = self.window(slot);
-            remap = if window == remap.0 { remap } else { (window, costs.remap(window)) };
-            let (map, copy) = (weigh(remap.1), weigh(costs.copy(slot)));
-            problem.slots.push(Candidate { map, copy, ..candidate });
+            });
         }
         number(&mut problem);
         problem.weights = columns.weights;
-        problem
+        Posed { problem, slots, kinds }
     }
 }
 

@@ -7,7 +7,7 @@
 //! rules by size, with all of which it competes, and of baking or patching all.
 
 use super::relaxed::{Prepared, cheapest};
-use super::{Case, Ledger, NEVER, Problem, Solution, Ways};
+use super::{Candidate, Case, Ledger, NEVER, Problem, Solution, Ways};
 use crate::rebind::churn::Moves;
 use crate::rebind::slot::Action;
 use std::cmp::Ordering;
@@ -104,8 +104,7 @@ impl Search<'_> {
     /// Takes a plan that is cheaper than the best so far.
     fn offer(&mut self, actions: Vec<Action>) {
         self.best.tried += 1;
-        let mut open = self.prepared.totals.open();
-        if !open.all(|i| self.problem.slots[i].allowed.has(actions[i]))
+        if !self.problem.slots.iter().zip(&actions).all(|(slot, &action)| slot.allowed.has(action))
             || self.problem.shadows(&actions) > u128::from(self.problem.budget)
         {
             return;
@@ -150,11 +149,10 @@ impl Search<'_> {
         let totals = &self.prepared.totals;
         let all = Case { remaps: Moves(u8::MAX), ways: Ways(Ways::ALL) };
         let mut items = Vec::new();
-        for i in totals.open() {
-            let (total, bytes) = (totals.get(i), self.problem.slots[i].shadow);
+        for (i, (total, slot)) in totals.iter().zip(&self.problem.slots).enumerate() {
             let otherwise = total.in_place(all).0;
-            if bytes > 0 && otherwise > total.copy {
-                items.push(Item { slot: i as u32, gain: otherwise - total.copy, bytes });
+            if slot.shadow > 0 && otherwise > total.copy {
+                items.push(Item { slot: i as u32, gain: otherwise - total.copy, bytes: slot.shadow });
             }
         }
         items.sort_unstable_by(by_density);
@@ -244,9 +242,8 @@ impl Search<'_> {
             let remaps = if action == Action::MAP { total.moves.0 } else { 0 };
             kept[n] = (kept[n + 1].0 + u128::from(cost), kept[n + 1].1 | remaps);
         }
-        let stay: Vec<usize> = totals.open().filter(|&i| totals.get(i).copy >= NEVER).collect();
-        let remaps = stay.iter().filter(|&&i| totals.get(i).in_place(all).1 == Action::MAP);
-        let remaps = remaps.fold(0, |columns, &i| columns | totals.get(i).moves.0);
+        let stay = totals.iter().filter(|total| !total.may_copy() && total.in_place(all).1 == Action::MAP);
+        let remaps = stay.fold(0, |columns, total| columns | total.moves.0);
         let (mut copied, mut ways, mut room) = (0u128, 0u8, self.problem.budget);
         let mut best = (u128::MAX, 0);
         for (n, (others, columns)) in kept.into_iter().enumerate() {
@@ -257,10 +254,7 @@ impl Search<'_> {
             let total = totals.get(i as usize);
             (room, copied, ways) = (left, copied + u128::from(total.copy), ways | total.ways.0);
         }
-        let mut actions: Vec<Action> = vec![Action::BAKE; totals.len()];
-        for i in totals.open() {
-            actions[i] = totals.get(i).in_place(all).1;
-        }
+        let mut actions: Vec<Action> = totals.iter().map(|total| total.in_place(all).1).collect();
         order[..best.1].iter().for_each(|&i| actions[i as usize] = Action::COPY);
         actions
     }
@@ -268,8 +262,9 @@ impl Search<'_> {
     /// Slots that may be copied, the smallest first: before them all those that nothing else can serve.
     fn by_size(&self) -> Vec<u32> {
         let totals = &self.prepared.totals;
-        let copied = totals.open().filter(|&i| totals.get(i).copy < NEVER);
-        let mut order: Vec<(u64, u32)> = copied.map(|i| (self.problem.slots[i].shadow, i as u32)).collect();
+        let each = (0..).zip(totals.iter().zip(&self.problem.slots));
+        let copied = each.filter(|(_, (total, _))| total.may_copy());
+        let mut order: Vec<(u64, u32)> = copied.map(|(i, (_, slot))| (slot.shadow, i)).collect();
         order.sort_unstable();
         order.into_iter().map(|(_, i)| i).collect()
     }
@@ -284,11 +279,7 @@ impl Search<'_> {
 
     /// For each slot the first of these that it may have.
     fn first_of(&self, actions: &[Action]) -> Vec<Action> {
-        let mut first: Vec<Action> = vec![Action::BAKE; self.problem.slots.len()];
-        for i in self.prepared.totals.open() {
-            let allowed = self.problem.slots[i].allowed;
-            first[i] = actions.iter().copied().find(|&action| allowed.has(action)).unwrap_or(Action::BAKE);
-        }
-        first
+        let first = |slot: &Candidate| actions.iter().copied().find(|&action| slot.allowed.has(action));
+        self.problem.slots.iter().map(|slot| first(slot).unwrap_or(Action::BAKE)).collect()
     }
 }

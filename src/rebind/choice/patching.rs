@@ -7,7 +7,10 @@
 //! remains is a network in which the least cut is found.
 
 use super::flow::Flow;
-use super::{Problem, relaxed::Totals};
+use super::{
+    Problem,
+    relaxed::{Total, Totals},
+};
 use crate::rebind::slot::Action;
 
 /// The cells of a problem, and who needs them.
@@ -311,7 +314,7 @@ impl<'a> Work<'a> {
 }
 
 /// What patching would save each slot, its commands aside: what it costs by the cheapest action that is not patching.
-pub(super) fn savings(totals: &Totals, best: impl Fn(usize) -> u64) -> Vec<u64> {
-    let saved = |i: usize| best(i).saturating_sub(totals.get(i).patch);
-    (0..totals.len()).map(|i| if totals.may_patch(i) { saved(i) } else { 0 }).collect()
+pub(super) fn savings(totals: &Totals, best: impl Fn(&Total) -> u64) -> Vec<u64> {
+    let saved = |total: &Total| if total.may_patch { best(total).saturating_sub(total.patch) } else { 0 };
+    totals.iter().map(saved).collect()
 }

@@ -21,11 +21,7 @@ impl Prepared {
 
 /// What each slot costs by itself in all watched steps, by action.
 #[derive(Clone, Debug)]
-pub(super) struct Totals {
-    slots: Vec<Total>,
-    /// Those that are not settled.
-    open: Vec<u32>,
-}
+pub(super) struct Totals(Vec<Total>);
 
 /// One slot's.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +34,6 @@ pub(super) struct Total {
     pub(super) moves: Moves,
     pub(super) ways: Ways,
     pub(super) may_patch: bool,
-    /// True for a slot that costs nothing baked: there is nothing to decide.
-    pub(super) settled: bool,
 }
 
 impl Totals {
@@ -52,43 +46,35 @@ impl Totals {
             patch: weights.own(slot, Action::PATCH),
             moves: slot.moves,
             ways: slot.ways,
-            may_patch: slot.allowed.has(Action::PATCH) && !Problem::is_settled(slot),
-            settled: Problem::is_settled(slot),
+            may_patch: slot.allowed.has(Action::PATCH),
         };
-        let slots: Vec<Total> = problem.slots.iter().map(total).collect();
-        let open = (0..slots.len() as u32).filter(|&i| !slots[i as usize].settled).collect();
-        Self { slots, open }
+        Self(problem.slots.iter().map(total).collect())
     }
 
     /// The same where each shadow of so many bytes costs `rent` besides.
     pub(super) fn with_rent(&self, problem: &Problem, rent: impl Fn(u64) -> u64) -> Self {
         let mut rented = self.clone();
-        for &i in &self.open {
-            let total = &mut rented.slots[i as usize];
-            total.copy = total.copy.saturating_add(rent(problem.slots[i as usize].shadow)).min(NEVER);
+        for (total, slot) in rented.0.iter_mut().zip(&problem.slots) {
+            total.copy = total.copy.saturating_add(rent(slot.shadow)).min(NEVER);
         }
         rented
     }
 
-    /// The slots that are not settled.
-    pub(super) fn open(&self) -> impl DoubleEndedIterator<Item = usize> {
-        self.open.iter().map(|&i| i as usize)
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.slots.len()
-    }
-
-    pub(super) fn may_patch(&self, i: usize) -> bool {
-        self.slots[i].may_patch
+    pub(super) fn iter(&self) -> std::slice::Iter<'_, Total> {
+        self.0.iter()
     }
 
     pub(super) fn get(&self, i: usize) -> &Total {
-        &self.slots[i]
+        &self.0[i]
     }
 }
 
 impl Total {
+    /// True for a slot that may be copied, and costs something where it is baked.
+    pub(super) const fn may_copy(&self) -> bool {
+        self.copy < NEVER && self.bake > 0
+    }
+
     /// The cheapest without a shadow that `case` allows, patching aside.
     pub(super) const fn in_place(&self, case: Case) -> (u64, Action) {
         if self.map < self.bake && self.moves.within(case.remaps) {
@@ -115,7 +101,7 @@ impl Total {
 pub(super) fn cases(totals: &Totals) -> Vec<Case> {
     let mut reachable = vec![false; 256];
     reachable[0] = true;
-    for total in totals.open().map(|i| totals.get(i)).filter(|total| total.map < NEVER) {
+    for total in totals.iter().filter(|total| total.map < NEVER) {
         if !reachable[total.moves.0 as usize] {
             (0..256).rev().filter(|set| reachable[*set]).collect::<Vec<usize>>().into_iter().for_each(
                 |set| {
@@ -124,7 +110,7 @@ pub(super) fn cases(totals: &Totals) -> Vec<Case> {
             );
         }
     }
-    let copies = totals.open().any(|i| totals.get(i).copy < NEVER);
+    let copies = totals.iter().any(Total::may_copy);
     let ways = if copies { 0..=Ways::ALL } else { 0..=0 };
     let remaps = (0..=u8::MAX).filter(|&set| reachable[set as usize]).map(Moves);
     remaps.flat_map(|remaps| ways.clone().map(move |ways| Case { remaps, ways: Ways(ways) })).collect()
@@ -177,10 +163,8 @@ impl Sums {
 
 /// Sums over all slots that are not settled, of which each costs `otherwise` where it is neither mapped nor copied.
 fn sums(totals: &Totals, otherwise: impl Fn(usize, &Total) -> u64) -> Sums {
-    Sums::new(totals.open().map(|i| {
-        let total = totals.get(i);
-        (total.moves, total.ways, [otherwise(i, total), total.map, total.copy])
-    }))
+    let each = totals.iter().enumerate();
+    Sums::new(each.map(|(i, total)| (total.moves, total.ways, [otherwise(i, total), total.map, total.copy])))
 }
 
 /// The least that a slot costs at its buffer's own address: it may be patched, and share all that it needs.
@@ -257,10 +241,11 @@ pub(super) fn cheapest(
 /// What all slots cost in a case at best, its charges aside, and which slots are patched.
 /// `before` were patched in a case that allows all that this one does.
 fn decide(totals: &Totals, patching: &Patching, case: Case, before: Option<&[bool]>) -> (u128, Vec<bool>) {
-    let best = |i: usize| totals.get(i).best(case).0;
+    let best = |total: &Total| total.best(case).0;
     let patched = patching.choose(&savings(totals, best), before);
-    let own = totals.open().map(|i| if patched[i] { totals.get(i).patch } else { best(i) });
-    let own: u128 = own.map(u128::from).sum();
+    let each = totals.iter().zip(&patched);
+    let own: u128 =
+        each.map(|(total, &patched)| u128::from(if patched { total.patch } else { best(total) })).sum();
     (own + patching.paid(&patched), patched)
 }
 
@@ -291,10 +276,9 @@ impl<'a> Cores<'a> {
         let find = |ways, before: Option<&[bool]>| {
             let case = Case { remaps: Moves(u8::MAX), ways };
             let (cost, patched) = decide(totals, patching, case, before);
-            let mapped = totals
-                .open()
-                .filter(|&i| !patched[i] && totals.get(i).best(case).1 == Action::MAP)
-                .fold(0, |columns, i| columns | totals.get(i).moves.0);
+            let others = totals.iter().zip(&patched).filter(|(_, patched)| !**patched);
+            let mapped = others.filter(|(total, _)| total.best(case).1 == Action::MAP);
+            let mapped = mapped.fold(0, |columns, (total, _)| columns | total.moves.0);
             Core { cost, remaps: Moves(mapped), patched }
         };
         let all = all.get_or_insert_with(|| find(Ways(Ways::ALL), None));
@@ -311,10 +295,8 @@ impl<'a> Cores<'a> {
 }
 
 fn actions(totals: &Totals, case: Case, patched: Option<&[bool]>) -> Vec<Action> {
-    let mut actions: Vec<Action> = vec![Action::BAKE; totals.len()];
-    for i in totals.open() {
-        let is_patched = patched.is_some_and(|patched| patched[i]);
-        actions[i] = if is_patched { Action::PATCH } else { totals.get(i).best(case).1 };
-    }
-    actions
+    let action = |(i, total): (usize, &Total)| {
+        if patched.is_some_and(|patched| patched[i]) { Action::PATCH } else { total.best(case).1 }
+    };
+    totals.iter().enumerate().map(action).collect()
 }

@@ -164,11 +164,12 @@ fn a_plan_is_explained() {
     let plan = plan(&situation);
     for explanation in explain(&situation, &plan.actions) {
         assert_eq!((explanation.action, explanation.moved), (Action::COPY, 4));
-        let copy = situation.costs().copy(&slots[0]);
+        let costs = situation.costs();
+        let copy = costs.copy(&slots[0]);
         assert_eq!(explanation.cost, copy.host.plus(copy.gpu));
         let (next, cost) = explanation.next.expect("it may be mapped");
-        // Of itself and for the wait, on both sides.
-        let remap = situation.costs().remap(ByteSize::mib(2)).plus(situation.any_remap());
+        // Of itself and for the wait, on both sides; and afterwards all is read anew.
+        let remap = costs.remap(ByteSize::mib(2)).plus(costs.any_remap()).plus(costs.cold(slots.iter()));
         assert_eq!((next, cost), (Action::MAP, remap.host.plus(remap.gpu)));
     }
     let without = Situation { budget: ByteSize::ZERO, ..situation };

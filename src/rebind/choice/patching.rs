@@ -7,21 +7,19 @@
 //! remains is a network in which the least cut is found.
 
 use super::flow::Flow;
-use super::{
-    Problem,
-    relaxed::{Total, Totals},
-};
+use super::relaxed::{Total, Totals};
+use super::{NEVER, Problem};
 use crate::rebind::slot::Action;
 
 /// The cells of a problem, and who needs them.
 #[derive(Debug)]
 pub(super) struct Patching {
     /// What each cell costs as a whole: first commands by column, then the charge of each column.
-    cost: Vec<u128>,
+    cost: Vec<u64>,
     /// What it costs for one slot.
-    single: Vec<u128>,
+    single: Vec<u64>,
     /// The most of these: a slot that saves so much could pay for any one of them.
-    dearest: u128,
+    dearest: u64,
     needs: Lists,
     users: Lists,
     /// What each slot pays at least if it is patched: its part of each cell, were all users patched.
@@ -71,11 +69,29 @@ enum Fate {
     No,
 }
 
+impl Fate {
+    const fn of(saves: u64, is_known: bool) -> Self {
+        match saves {
+            _ if is_known => Self::Yes,
+            0 => Self::No,
+            _ => Self::Open,
+        }
+    }
+}
+
+/// Which slots are patched.
+#[derive(Clone, Debug)]
+pub(super) struct Patched {
+    pub(super) slots: Vec<bool>,
+    /// How many of them need each cell.
+    users: Vec<u32>,
+}
+
 /// The rules at work.
 struct Work<'a> {
     patching: &'a Patching,
     /// What each slot still saves, cells that it pays for by itself subtracted.
-    saves: Vec<u128>,
+    saves: Vec<u64>,
     slots: Vec<Fate>,
     cells: Vec<Fate>,
     /// What open cells may cost a slot.
@@ -95,10 +111,8 @@ struct Due {
 }
 
 impl Due {
-    fn new(list: Vec<u32>, count: usize) -> Self {
-        let mut is_in = vec![false; count];
-        list.iter().for_each(|&i| is_in[i as usize] = true);
-        Self { list, is_in }
+    fn new(count: usize) -> Self {
+        Self { list: Vec::with_capacity(count), is_in: vec![false; count] }
     }
 
     fn push(&mut self, i: u32) {
@@ -120,14 +134,14 @@ impl Patching {
         let columns = problem.weights.len();
         let charges = problem.command_count as usize * columns;
         let (mut cost, mut single) = (Vec::with_capacity(charges + columns), Vec::new());
-        let weights = problem.weights.iter().map(|&weight| u128::from(weight));
+        let weights = problem.weights.iter().map(|&weight| u64::from(weight));
         for _ in 0..problem.command_count {
-            cost.extend(weights.clone().map(|weight| u128::from(problem.patch) * weight));
-            single.extend(weights.clone().map(|weight| u128::from(problem.patch_one()) * weight));
+            cost.extend(weights.clone().map(|weight| problem.patch * weight));
+            single.extend(weights.clone().map(|weight| problem.patch_one() * weight));
         }
         // A step's charge is never a slot's own.
-        cost.extend(weights.clone().map(|weight| u128::from(problem.any_patch) * weight));
-        single.extend(weights.map(|weight| u128::from(problem.any_patch) * weight));
+        cost.extend(weights.clone().map(|weight| problem.any_patch * weight));
+        single.extend(weights.map(|weight| problem.any_patch * weight));
         let mut needs = Lists { ends: Vec::with_capacity(problem.slots.len()), items: Vec::new() };
         for slot in &problem.slots {
             if slot.allowed.has(Action::PATCH) {
@@ -141,16 +155,19 @@ impl Patching {
         }
         let any = problem.slots.iter().any(|slot| slot.allowed.has(Action::PATCH));
         let users = needs.turned(cost.len());
-        let part =
-            |(cell, cost): (usize, &u128)| single[cell].min(cost / users.of(cell).len().max(1) as u128);
-        let parts: Vec<u128> = cost.iter().enumerate().map(part).collect();
+        let part = |(cell, cost): (usize, &u64)| single[cell].min(cost / users.of(cell).len().max(1) as u64);
+        let parts: Vec<u64> = cost.iter().enumerate().map(part).collect();
         let share = |i: usize| {
-            let share: u128 = needs.of(i).iter().map(|&cell| parts[cell as usize]).sum();
-            u64::try_from(share).unwrap_or(super::NEVER)
+            needs.of(i).iter().fold(0, |sum: u64, &cell| sum.saturating_add(parts[cell as usize])).min(NEVER)
         };
         let share = (0..problem.slots.len()).map(share).collect();
         let dearest = single.iter().copied().max().unwrap_or(0);
         any.then_some(Self { cost, single, dearest, needs, users, share })
+    }
+
+    /// The cells that slot `i` needs, and what each costs for it alone.
+    fn each(&self, i: usize, mut tell: impl FnMut(usize, u64)) {
+        self.needs.of(i).iter().for_each(|&cell| tell(cell as usize, self.single[cell as usize]));
     }
 
     /// What slot `i` pays at least for its commands if it is patched.
@@ -160,25 +177,29 @@ impl Patching {
 
     /// Says which slots are patched where slot `i` costs `saves[i]` otherwise; 0 for one that is not to be patched. `before`
     /// were best where none saved more: they are among them, since what is worth its cells stays so.
-    pub(super) fn choose(&self, saves: &[u64], before: Option<&[bool]>) -> Vec<bool> {
-        let mut work = Work::new(self, saves, before.unwrap_or_default());
+    pub(super) fn choose(&self, saves: Vec<u64>, before: Option<&Patched>) -> Patched {
+        let none = Patched { slots: vec![false; saves.len()], users: vec![0; self.cost.len()] };
+        let mut patched = before.cloned().unwrap_or(none);
+        let mut work = Work::new(self, saves, &patched);
         work.run();
-        let open: Vec<usize> = (0..saves.len()).filter(|&i| work.slots[i] == Fate::Open).collect();
-        let mut patched: Vec<bool> = work.slots.iter().map(|fate| *fate == Fate::Yes).collect();
-        for (i, yes) in open.iter().zip(self.cut(&open, &work)) {
-            patched[*i] = yes;
+        let open: Vec<usize> = (0..work.slots.len()).filter(|&i| work.slots[i] == Fate::Open).collect();
+        for (&i, yes) in open.iter().zip(self.cut(&open, &work)) {
+            work.slots[i] = if yes { Fate::Yes } else { Fate::No };
+        }
+        for (i, fate) in work.slots.into_iter().enumerate() {
+            if fate == Fate::Yes && !std::mem::replace(&mut patched.slots[i], true) {
+                self.each(i, |cell, _| patched.users[cell] += 1);
+            }
         }
         patched
     }
 
     /// What the cells of these slots cost together.
-    pub(super) fn paid(&self, patched: &[bool]) -> u128 {
-        let mut users = vec![0u32; self.cost.len()];
-        for i in (0..patched.len()).filter(|&i| patched[i]) {
-            self.needs.of(i).iter().for_each(|&cell| users[cell as usize] += 1);
-        }
-        let paid = |cell: usize| self.cost[cell].min(self.single[cell] * u128::from(users[cell]));
-        (0..self.cost.len()).map(paid).sum()
+    pub(super) fn paid(&self, patched: &Patched) -> u128 {
+        let cells = self.cost.iter().zip(&self.single).zip(&patched.users);
+        cells
+            .map(|((&cost, &single), &users)| u128::from(cost.min(single.saturating_mul(users.into()))))
+            .sum()
     }
 
     /// Decides the slots that the rules left open.
@@ -192,13 +213,13 @@ impl Patching {
         let mut flow = Flow::new(first + cells.len());
         for (n, &cell) in cells.iter().enumerate() {
             number[cell] = first + n;
-            flow.edge(first + n, sink, self.cost[cell]);
+            flow.edge(first + n, sink, self.cost[cell].into());
             flow.edge(source, first + n, work.sure[cell]);
         }
         for (n, &i) in open.iter().enumerate() {
-            flow.edge(source, 2 + n, work.saves[i]);
+            flow.edge(source, 2 + n, work.saves[i].into());
             for &cell in self.needs.of(i).iter().filter(|&&cell| work.cells[cell as usize] == Fate::Open) {
-                flow.edge(2 + n, number[cell as usize], self.single[cell as usize]);
+                flow.edge(2 + n, number[cell as usize], self.single[cell as usize].into());
             }
         }
         let side = flow.cut(source, sink);
@@ -207,37 +228,59 @@ impl Patching {
 }
 
 impl<'a> Work<'a> {
-    fn new(patching: &'a Patching, saves: &[u64], before: &[bool]) -> Self {
+    fn new(patching: &'a Patching, saves: Vec<u64>, before: &Patched) -> Self {
         let (count, cells) = (saves.len(), patching.cost.len());
+        let paid = |(&single, &users): (&u64, &u32)| u128::from(single) * u128::from(users);
         let mut work = Self {
             patching,
-            saves: saves.iter().map(|&saved| u128::from(saved)).collect(),
-            slots: vec![Fate::No; count],
+            slots: (0..count).map(|i| Fate::of(saves[i], before.slots[i])).collect(),
+            saves,
             cells: vec![Fate::Open; cells],
             left: vec![0; count],
-            worth: vec![0; cells],
-            sure: vec![0; cells],
-            slots_due: Due::new(Vec::new(), count),
-            cells_due: Due::new((0..cells as u32).collect(), cells),
+            worth: Vec::new(),
+            sure: patching.single.iter().zip(&before.users).map(paid).collect(),
+            slots_due: Due::new(count),
+            cells_due: Due::new(cells),
         };
-        for (i, &saved) in saves.iter().enumerate() {
-            let is_known = before.get(i).is_some_and(|&before| before);
-            if !is_known && saved == 0 {
-                continue;
-            }
-            work.slots[i] = if is_known { Fate::Yes } else { Fate::Open };
-            if !is_known {
-                work.slots_due.push(i as u32);
-            }
-            for &cell in patching.needs.of(i) {
-                let cell = cell as usize;
-                let single = patching.single[cell];
-                work.left[i] += single;
-                work.worth[cell] += if is_known { single } else { single.min(work.saves[i]) };
-                work.sure[cell] += if is_known { single } else { 0 };
+        // Before anything else what is sure at once, which for most slots is the end of it.
+        work.find_paid();
+        for i in 0..count {
+            work.count_left(i);
+            if work.slots[i] == Fate::Open && u128::from(work.saves[i]) > work.left[i] {
+                work.slots[i] = Fate::Yes;
+                patching.each(i, |cell, single| work.sure[cell] += u128::from(single));
             }
         }
+        work.find_paid();
+        work.worth.clone_from(&work.sure);
+        for i in 0..count {
+            work.count_left(i);
+            if work.slots[i] == Fate::Open {
+                patching.each(i, |cell, single| work.worth[cell] += u128::from(single.min(work.saves[i])));
+                work.slots_due.push(i as u32);
+            }
+        }
+        (0..cells as u32).for_each(|cell| work.cells_due.push(cell));
         work
+    }
+
+    /// Those cells for which enough is paid.
+    fn find_paid(&mut self) {
+        for (cell, &cost) in self.patching.cost.iter().enumerate() {
+            if self.sure[cell] >= u128::from(cost) {
+                self.cells[cell] = Fate::Yes;
+            }
+        }
+    }
+
+    /// What cells may cost an open slot that are open.
+    fn count_left(&mut self, i: usize) {
+        if self.slots[i] == Fate::Open {
+            self.left[i] = 0;
+            self.patching.each(i, |cell, single| {
+                self.left[i] += if self.cells[cell] == Fate::Open { u128::from(single) } else { 0 };
+            });
+        }
     }
 
     fn run(&mut self) {
@@ -253,14 +296,14 @@ impl<'a> Work<'a> {
     }
 
     fn look_at_cell(&mut self, cell: usize) {
-        let (patching, cost) = (self.patching, self.patching.cost[cell]);
+        let (patching, cost) = (self.patching, u128::from(self.patching.cost[cell]));
         if self.cells[cell] != Fate::Open {
             return;
         }
         if self.sure[cell] >= cost {
             self.cells[cell] = Fate::Yes;
-            for &i in patching.users.of(cell) {
-                self.left[i as usize] -= patching.single[cell].min(self.left[i as usize]);
+            for &i in patching.users.of(cell).iter().filter(|&&i| self.slots[i as usize] == Fate::Open) {
+                self.left[i as usize] -= u128::from(patching.single[cell]).min(self.left[i as usize]);
                 self.slots_due.push(i);
             }
         } else if self.worth[cell] <= cost {
@@ -272,13 +315,13 @@ impl<'a> Work<'a> {
     }
 
     /// A slot pays for a cell by itself, if it is patched.
-    fn pay(&mut self, i: usize, single: u128) {
+    fn pay(&mut self, i: usize, single: u64) {
         if self.slots[i] != Fate::Open {
             return;
         }
         let before = self.saves[i];
         self.saves[i] = before.saturating_sub(single);
-        self.left[i] -= single.min(self.left[i]);
+        self.left[i] -= u128::from(single).min(self.left[i]);
         if self.saves[i] == 0 {
             self.slots[i] = Fate::No;
         }
@@ -291,7 +334,7 @@ impl<'a> Work<'a> {
             let single = patching.single[cell as usize];
             let less = single.min(before) - single.min(self.saves[i]);
             if less > 0 {
-                self.worth[cell as usize] -= less;
+                self.worth[cell as usize] -= u128::from(less);
                 self.cells_due.push(cell);
             }
         }
@@ -299,15 +342,15 @@ impl<'a> Work<'a> {
 
     /// Patches a slot that saves more than its cells could cost it.
     fn look_at_slot(&mut self, i: usize) {
-        if self.slots[i] != Fate::Open || self.saves[i] <= self.left[i] {
+        if self.slots[i] != Fate::Open || u128::from(self.saves[i]) <= self.left[i] {
             return;
         }
         self.slots[i] = Fate::Yes;
         let patching = self.patching;
         for &cell in patching.needs.of(i).iter().filter(|&&cell| self.cells[cell as usize] == Fate::Open) {
             let single = patching.single[cell as usize];
-            self.worth[cell as usize] += single - single.min(self.saves[i]);
-            self.sure[cell as usize] += single;
+            self.worth[cell as usize] += u128::from(single - single.min(self.saves[i]));
+            self.sure[cell as usize] += u128::from(single);
             self.cells_due.push(cell);
         }
     }

@@ -1,6 +1,6 @@
 //! The cheapest plan where the budget is no matter: exact.
 
-use super::patching::{Patching, savings};
+use super::patching::{Patched, Patching, savings};
 use super::{Candidate, Case, NEVER, Problem, Solution, Ways, Weights};
 use crate::rebind::churn::Moves;
 use crate::rebind::slot::Action;
@@ -235,15 +235,15 @@ pub(super) fn cheapest(
             best = (cost, case, Some(patched));
         }
     }
-    (actions(totals, best.1, best.2.as_deref()), best.0, tried + cores.found())
+    (actions(totals, best.1, best.2.as_ref()), best.0, tried + cores.found())
 }
 
 /// What all slots cost in a case at best, its charges aside, and which slots are patched.
 /// `before` were patched in a case that allows all that this one does.
-fn decide(totals: &Totals, patching: &Patching, case: Case, before: Option<&[bool]>) -> (u128, Vec<bool>) {
+fn decide(totals: &Totals, patching: &Patching, case: Case, before: Option<&Patched>) -> (u128, Patched) {
     let best = |total: &Total| total.best(case).0;
-    let patched = patching.choose(&savings(totals, best), before);
-    let each = totals.iter().zip(&patched);
+    let patched = patching.choose(savings(totals, best), before);
+    let each = totals.iter().zip(&patched.slots);
     let own: u128 =
         each.map(|(total, &patched)| u128::from(if patched { total.patch } else { best(total) })).sum();
     (own + patching.paid(&patched), patched)
@@ -262,7 +262,7 @@ struct Core {
     cost: u128,
     /// The columns in which it remaps.
     remaps: Moves,
-    patched: Vec<bool>,
+    patched: Patched,
 }
 
 impl<'a> Cores<'a> {
@@ -273,10 +273,10 @@ impl<'a> Cores<'a> {
     fn of(&mut self, ways: Ways) -> &Core {
         let (totals, patching) = (self.totals, self.patching);
         let [others @ .., all] = &mut self.known;
-        let find = |ways, before: Option<&[bool]>| {
+        let find = |ways, before: Option<&Patched>| {
             let case = Case { remaps: Moves(u8::MAX), ways };
             let (cost, patched) = decide(totals, patching, case, before);
-            let others = totals.iter().zip(&patched).filter(|(_, patched)| !**patched);
+            let others = totals.iter().zip(&patched.slots).filter(|(_, patched)| !**patched);
             let mapped = others.filter(|(total, _)| total.best(case).1 == Action::MAP);
             let mapped = mapped.fold(0, |columns, (total, _)| columns | total.moves.0);
             Core { cost, remaps: Moves(mapped), patched }
@@ -294,9 +294,9 @@ impl<'a> Cores<'a> {
     }
 }
 
-fn actions(totals: &Totals, case: Case, patched: Option<&[bool]>) -> Vec<Action> {
+fn actions(totals: &Totals, case: Case, patched: Option<&Patched>) -> Vec<Action> {
     let action = |(i, total): (usize, &Total)| {
-        if patched.is_some_and(|patched| patched[i]) { Action::PATCH } else { total.best(case).1 }
+        if patched.is_some_and(|patched| patched.slots[i]) { Action::PATCH } else { total.best(case).1 }
     };
     totals.iter().enumerate().map(action).collect()
 }

@@ -21,7 +21,7 @@ mod small;
 #[cfg(test)]
 mod tests;
 
-use greedy::Found;
+use greedy::Search;
 pub(super) use ledger::{Events, Ledger};
 
 use super::churn::{MOST_WATCHED_STEPS, Moves};
@@ -264,23 +264,35 @@ impl Problem {
 /// the cheapest that does not, which pays for it.
 pub(super) fn solve(problem: &Problem) -> Solution {
     debug_assert!(problem.steps() < MOST_WATCHED_STEPS, "no more columns than bits");
-    let budget = problem.budget.min(problem.warm);
-    let mut free = Problem { cold: 0, budget, ..problem.clone() };
+    let free = Problem { cold: 0, ..problem.clone() };
     let prepared = relaxed::Prepared::new(&free);
-    let Found { solution: warm, is_free } = within(&free, &prepared);
-    let is_warm = !problem.is_cold(&warm.actions);
-    if is_warm && (is_free || problem.budget <= problem.warm) {
-        return warm;
+    let warm = Search::new(&free, &prepared, problem.budget.min(problem.warm));
+    if warm.is_free() {
+        return warm.solve();
     }
     let charge = u128::from(problem.cold) * u128::from(problem.steps());
     let least = relaxed::least(&free, &prepared) + charge;
+    let solve_cold = || {
+        let mut cold = within(Search::new(&free, &prepared, problem.budget));
+        cold.bound += charge;
+        cold.cost += if problem.is_cold(&cold.actions) { charge } else { 0 };
+        cold
+    };
+    // The more promising first, which may spare the other.
+    let no_less = warm.bound();
+    let mut cold = (problem.budget > problem.warm && least < no_less).then(solve_cold);
+    if let Some(cold) = cold.take_if(|cold| cold.cost < no_less) {
+        return Solution { bound: cold.bound.min(cold.cost), ..cold };
+    }
+    let warm = within(warm);
+    let is_warm = !problem.is_cold(&warm.actions);
+    if is_warm && problem.budget <= problem.warm {
+        return warm;
+    }
     if is_warm && least >= warm.cost {
         return Solution { bound: warm.bound.min(least), ..warm };
     }
-    free.budget = problem.budget;
-    let mut cold = within(&free, &prepared).solution;
-    cold.bound += charge;
-    cold.cost += if problem.is_cold(&cold.actions) { charge } else { 0 };
+    let cold = cold.unwrap_or_else(solve_cold);
     // Some must be copied, however large.
     if !is_warm {
         return cold;
@@ -290,15 +302,9 @@ pub(super) fn solve(problem: &Problem) -> Solution {
     Solution { bound: bound.min(best.cost), tried, ..best }
 }
 
-/// The same where the cache is no matter.
-fn within(problem: &Problem, prepared: &relaxed::Prepared) -> Found {
+/// What is within the budget of a search: of few slots exactly.
+fn within(search: Search<'_>) -> Solution {
     let choices = |slot: &&Candidate| !Problem::is_settled(slot) && slot.allowed.count() > 1;
-    if problem.slots.iter().filter(choices).count() > EXACT_SLOTS {
-        return greedy::solve(problem, prepared);
-    }
-    let any = relaxed::solve(problem, prepared);
-    if problem.shadows(&any.actions) <= u128::from(problem.budget) {
-        return Found { solution: any, is_free: true };
-    }
-    Found { solution: small::solve(problem), is_free: false }
+    let is_few = search.problem.slots.iter().filter(choices).count() <= EXACT_SLOTS;
+    if is_few && !search.is_free() { small::solve(search.problem, search.budget) } else { search.solve() }
 }

@@ -23,7 +23,7 @@ const CLOSE: u128 = 200;
 
 /// A slot that could be copied.
 #[derive(Clone, Copy, Debug)]
-struct Item {
+pub(super) struct Item {
     slot: u32,
     /// What it costs more where it is not copied.
     gain: u64,
@@ -42,47 +42,16 @@ fn by_gain(a: &Item, b: &Item) -> Ordering {
 }
 
 /// The search within one budget.
-struct Search<'a> {
-    problem: &'a Problem,
+pub(super) struct Search<'a> {
+    pub(super) problem: &'a Problem,
     prepared: &'a Prepared,
+    pub(super) budget: u64,
     /// What is copied where there is no budget, or a low rent: most gain a byte first, and most gain first.
     orders: [Vec<Item>; 2],
     best: Solution,
-}
-
-/// What was found within a budget.
-pub(super) struct Found {
-    pub(super) solution: Solution,
-    /// True for the cheapest plan of all, which is within the budget.
-    pub(super) is_free: bool,
-}
-
-/// A plan within the budget.
-pub(super) fn solve(problem: &Problem, prepared: &Prepared) -> Found {
-    let best = Solution { actions: Vec::new(), cost: u128::MAX, bound: 0, tried: 0 };
-    let mut search = Search { problem, prepared, orders: Default::default(), best };
-    // Without patches it is known beforehand who would be copied.
-    let mut rent = if prepared.patching.is_none() { search.low_rent() } else { 0 };
-    let mut actions = search.rented(rent);
-    if rent > 0 && search.has_room(&actions) {
-        // It is too high, and may not be needed.
-        rent = 0;
-        actions = search.rented(rent);
-    }
-    if rent == 0 && search.has_room(&actions) {
-        let Solution { bound, tried, .. } = search.best;
-        return Found { solution: Solution { actions, cost: bound, bound, tried }, is_free: true };
-    }
-    let ledger = Ledger::of(problem, &actions);
-    search.orders = orders(problem, &actions, &ledger);
-    search.offer(search.by_rule());
-    if prepared.patching.is_some() {
-        search.offer(search.all_patched());
-    }
-    search.offer(search.all_still());
-    search.fit(&actions, &ledger);
-    search.raise(rent);
-    Found { solution: search.best, is_free: false }
+    /// The first rent, and the cheapest plan with it.
+    rent: u64,
+    first: Vec<Action>,
 }
 
 /// What `actions` copy, in both orders.
@@ -100,12 +69,56 @@ fn orders(problem: &Problem, actions: &[Action], ledger: &Ledger<'_>) -> [Vec<It
     [dense, items]
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    /// With a first rent, which says whether the budget binds.
+    pub(super) fn new(problem: &'a Problem, prepared: &'a Prepared, budget: u64) -> Self {
+        let best = Solution { actions: Vec::new(), cost: u128::MAX, bound: 0, tried: 0 };
+        let (orders, first) = Default::default();
+        let mut search = Self { problem, prepared, budget, orders, best, rent: 0, first };
+        // Without patches it is known beforehand who would be copied.
+        search.rent = if prepared.patching.is_none() { search.low_rent() } else { 0 };
+        search.first = search.rented(search.rent);
+        if search.rent > 0 && search.has_room(&search.first) {
+            // It is too high, and may not be needed.
+            search.rent = 0;
+            search.first = search.rented(0);
+        }
+        search
+    }
+
+    /// True where the cheapest plan of all is within the budget.
+    pub(super) fn is_free(&self) -> bool {
+        self.rent == 0 && self.has_room(&self.first)
+    }
+
+    /// No plan costs less.
+    pub(super) const fn bound(&self) -> u128 {
+        self.best.bound
+    }
+
+    /// A plan within the budget.
+    pub(super) fn solve(mut self) -> Solution {
+        if self.is_free() {
+            return Solution { actions: self.first, cost: self.best.bound, ..self.best };
+        }
+        let actions = std::mem::take(&mut self.first);
+        let ledger = Ledger::of(self.problem, &actions);
+        self.orders = orders(self.problem, &actions, &ledger);
+        self.offer(self.by_rule());
+        if self.prepared.patching.is_some() {
+            self.offer(self.all_patched());
+        }
+        self.offer(self.all_still());
+        self.fit(&actions, &ledger);
+        self.raise(self.rent);
+        self.best
+    }
+
     /// Takes a plan that is cheaper than the best so far.
     fn offer(&mut self, actions: Vec<Action>) {
         self.best.tried += 1;
         if !self.problem.slots.iter().zip(&actions).all(|(slot, &action)| slot.allowed.has(action))
-            || self.problem.shadows(&actions) > u128::from(self.problem.budget)
+            || !self.has_room(&actions)
         {
             return;
         }
@@ -120,12 +133,13 @@ impl Search<'_> {
     }
 
     fn has_room(&self, actions: &[Action]) -> bool {
-        self.problem.shadows(actions) <= u128::from(self.problem.budget)
+        self.problem.shadows(actions) <= u128::from(self.budget)
     }
 
     /// Tries higher rents than `low`, with which shadows pass the budget, until plan and bound are close.
     fn raise(&mut self, mut low: u64) {
-        let (mut high, mut rent) = (u64::MAX, self.first_rent(&self.orders[0]).max(low.saturating_add(1)));
+        let first = self.first_rent(self.first_without_room(&mut self.orders[0].clone()));
+        let (mut high, mut rent) = (u64::MAX, first.max(low.saturating_add(1)));
         for _ in 1..MOST_RENTS {
             if self.is_close() {
                 return;
@@ -155,23 +169,29 @@ impl Search<'_> {
                 items.push(Item { slot: i as u32, gain: otherwise - total.copy, bytes: slot.shadow });
             }
         }
-        items.sort_unstable_by(by_density);
-        let rent = self.first_rent(&items);
+        let rent = self.first_rent(self.first_without_room(&mut items));
         rent - rent / 8
     }
 
-    /// What a byte of the first shadow gains that has no room; 0 where all have.
-    fn first_rent(&self, items: &[Item]) -> u64 {
-        let mut room = self.problem.budget;
-        let first = items.iter().find(|item| match room.checked_sub(item.bytes) {
-            Some(left) => {
-                room = left;
-                false
+    /// Looks, most gain a byte first, for the first that has no room: sorted only as far as needed.
+    fn first_without_room<'i>(&self, mut items: &'i mut [Item]) -> Option<&'i Item> {
+        let mut room = self.budget;
+        while items.len() > 1 {
+            let middle = items.len() / 2;
+            items.select_nth_unstable_by(middle, by_density);
+            let (before, after) = items.split_at_mut(middle);
+            match before.iter().try_fold(room, |room, item| room.checked_sub(item.bytes)) {
+                Some(left) => (room, items) = (left, after),
+                None => items = before,
             }
-            None => true,
-        });
+        }
+        items.first().filter(|item| item.bytes > room)
+    }
+
+    /// What a byte of this shadow gains; 0 where there is none.
+    fn first_rent(&self, item: Option<&Item>) -> u64 {
         let rent = |item: &Item| (u128::from(item.gain) << RENT_BITS) / u128::from(item.bytes);
-        first.map_or(0, |item| u64::try_from(rent(item)).unwrap_or(u64::MAX))
+        item.map_or(0, |item| u64::try_from(rent(item)).unwrap_or(u64::MAX))
     }
 
     /// The cheapest plan where each shadow pays this rent. It is rounded so that none pays too much, and the budget not too
@@ -181,7 +201,7 @@ impl Search<'_> {
         let of = |bytes: u64| u64::try_from(of(bytes)).unwrap_or(NEVER);
         let totals = self.prepared.totals.with_rent(self.problem, of);
         let (actions, cost, tried) = cheapest(self.problem, &totals, self.prepared.patching.as_ref());
-        let whole = (u128::from(rent) * u128::from(self.problem.budget)).div_ceil(1 << RENT_BITS);
+        let whole = (u128::from(rent) * u128::from(self.budget)).div_ceil(1 << RENT_BITS);
         self.best.bound = self.best.bound.max(cost.saturating_sub(whole));
         self.best.tried += tried;
         actions
@@ -191,7 +211,7 @@ impl Search<'_> {
     fn fitted(&self, actions: &[Action], mut ledger: Ledger<'_>, order: usize) -> Vec<Action> {
         let (problem, mut actions) = (self.problem, actions.to_vec());
         let mut used = problem.shadows(&actions);
-        let budget = u128::from(problem.budget);
+        let budget = u128::from(self.budget);
         let copied = |i: usize, actions: &[Action]| actions[i] == Action::COPY;
         if used > budget {
             // The last first, and before them what is copied for the rent's sake alone.
@@ -244,7 +264,7 @@ impl Search<'_> {
         }
         let stay = totals.iter().filter(|total| !total.may_copy() && total.in_place(all).1 == Action::MAP);
         let remaps = stay.fold(0, |columns, total| columns | total.moves.0);
-        let (mut copied, mut ways, mut room) = (0u128, 0u8, self.problem.budget);
+        let (mut copied, mut ways, mut room) = (0u128, 0u8, self.budget);
         let mut best = (u128::MAX, 0);
         for (n, (others, columns)) in kept.into_iter().enumerate() {
             let case = Case { remaps: Moves(columns | remaps), ways: Ways(ways) };

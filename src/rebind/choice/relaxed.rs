@@ -1,7 +1,7 @@
 //! The cheapest plan where the budget is no matter: exact.
 
 use super::patching::{Patched, Patching, savings};
-use super::{Candidate, Case, NEVER, Problem, Solution, Ways, Weights};
+use super::{Candidate, Case, NEVER, Problem, Ways, Weights};
 use crate::rebind::churn::Moves;
 use crate::rebind::slot::Action;
 
@@ -185,11 +185,6 @@ fn price(problem: &Problem, totals: &Totals, patching: Option<&Patching>) -> Vec
         Priced { case, most: charges + most.of(case), least: charges + least.of(case) }
     };
     cases(totals).into_iter().map(priced).collect()
-}
-
-pub(super) fn solve(problem: &Problem, prepared: &Prepared) -> Solution {
-    let (actions, cost, tried) = cheapest(problem, &prepared.totals, prepared.patching.as_ref());
-    Solution { actions, cost, bound: cost, tried }
 }
 
 /// No plan costs less, whatever its budget.

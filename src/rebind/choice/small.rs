@@ -18,7 +18,7 @@ type Sets = Vec<u128>;
 
 const IMPOSSIBLE: u128 = 1 << 120;
 
-pub(super) fn solve(problem: &Problem) -> Solution {
+pub(super) fn solve(problem: &Problem, budget: u64) -> Solution {
     let mut actions: Vec<Action> = vec![Action::BAKE; problem.slots.len()];
     let mut few = Few { problem, slots: Vec::new(), base: Ledger::new(problem) };
     for (i, slot) in problem.slots.iter().enumerate() {
@@ -30,7 +30,7 @@ pub(super) fn solve(problem: &Problem) -> Solution {
             None => few.slots.push(i),
         }
     }
-    let room = u128::from(problem.budget).saturating_sub(problem.shadows(&actions));
+    let room = u128::from(budget).saturating_sub(problem.shadows(&actions));
     few.decide(room, &mut actions);
     let cost = problem.price(&actions);
     Solution { actions, cost, bound: cost, tried: 1 }

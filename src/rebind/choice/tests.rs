@@ -71,7 +71,7 @@ fn problem(slots: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value
 
 /// The greedy way, whether or not there is a need.
 fn greedy(problem: &Problem) -> Solution {
-    greedy::solve(problem, &relaxed::Prepared::new(problem)).solution
+    Search::new(problem, &relaxed::Prepared::new(problem), problem.budget).solve()
 }
 
 /// As many cases as `PROPTEST_CASES` says, and more than usual where it says nothing.
@@ -182,7 +182,7 @@ proptest! {
     #[test]
     fn sets_of_slots_are_right_whatever_the_budget(mut problem in problem(0..6)) {
         problem.cold = 0;
-        let small = small::solve(&problem);
+        let small = small::solve(&problem, problem.budget);
         prop_assert!(is_possible(&problem, &small.actions));
         prop_assert_eq!(small.cost, cost(&problem, &small.actions));
         prop_assert_eq!(small.cost, exhaustive(&problem));
@@ -203,8 +203,7 @@ proptest! {
         // Both ways of solving it, one of which knows nothing of cases, agree.
         problem.slots.truncate(8);
         (problem.budget, problem.warm) = (u64::MAX, u64::MAX);
-        let prepared = relaxed::Prepared::new(&problem);
-        prop_assert_eq!(relaxed::solve(&problem, &prepared).cost, small::solve(&problem).cost);
+        prop_assert_eq!(greedy(&problem).cost, small::solve(&problem, problem.budget).cost);
     }
 
     #[test]

@@ -148,20 +148,26 @@ const fn own(slot: &Candidate, action: Action, moves: u64, steps: u64) -> u64 {
     }
 }
 
+/// The numbers of these columns.
+fn columns(moves: Moves) -> impl Iterator<Item = usize> {
+    let sets = std::iter::successors(Some(moves.0), |set| Some(set & set.wrapping_sub(1)));
+    sets.take_while(|&set| set != 0).map(|set| set.trailing_zeros() as usize)
+}
+
 /// How many watched steps each set of columns stands for.
-struct Weights {
+pub(super) struct Weights {
     of: Vec<u64>,
     steps: u64,
 }
 
 impl Weights {
-    fn new(problem: &Problem) -> Self {
+    pub(super) fn new(problem: &Problem) -> Self {
         let sets = 1u32 << problem.weights.len();
         let of = (0..sets).map(|set| problem.weight(Moves(set as u8))).collect();
         Self { of, steps: u64::from(problem.steps()) }
     }
 
-    fn of(&self, moves: Moves) -> u64 {
+    pub(super) fn of(&self, moves: Moves) -> u64 {
         self.of[moves.0 as usize]
     }
 
@@ -178,8 +184,7 @@ impl Problem {
 
     /// How many watched steps these columns stand for.
     pub(super) fn weight(&self, moves: Moves) -> u64 {
-        let columns = self.weights.iter().enumerate();
-        columns.filter(|(k, _)| moves.0 >> k & 1 == 1).map(|(_, &weight)| u64::from(weight)).sum()
+        columns(moves).filter_map(|k| self.weights.get(k)).copied().map(u64::from).sum()
     }
 
     /// What a command costs for each slot that it is patched for, until as a whole it costs less.
@@ -216,8 +221,8 @@ impl Problem {
 
     /// The same, the cache aside.
     fn price(&self, actions: &[Action]) -> u128 {
-        let columns = self.weights.len();
-        let mut commands = vec![0u32; self.command_count as usize * columns];
+        let width = self.weights.len();
+        let mut commands = vec![0u32; self.command_count as usize * width];
         let (mut remaps, mut patches, mut ways, mut own) = (0, 0, 0, 0u128);
         let weights = Weights::new(self);
         for (slot, &action) in self.slots.iter().zip(actions) {
@@ -228,9 +233,7 @@ impl Problem {
                 Action::PATCH => {
                     patches |= slot.moves.0;
                     for &command in self.commands_of(slot) {
-                        for k in (0..columns).filter(|k| slot.moves.0 >> k & 1 == 1) {
-                            commands[command as usize * columns + k] += 1;
-                        }
+                        columns(slot.moves).for_each(|k| commands[command as usize * width + k] += 1);
                     }
                 }
                 _ => {}

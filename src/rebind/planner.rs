@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::choice::{Allowed, Candidate, Events, Ledger, Problem, Solution, Ways, solve};
+use super::choice::{Allowed, Candidate, Events, Ledger, Problem, Solution, Ways, Weights, solve};
 use super::churn::{Churn, Moves};
 use super::cost::{Cost, Costs, Rules};
 use super::profile::{Picos, Profile};
@@ -169,11 +169,11 @@ impl Kinds {
     fn new(situation: &Situation<'_>) -> Self {
         let mut kinds = Self { known: Vec::new(), of: Vec::with_capacity(situation.slots.len()) };
         // The last kind of each hash: where two kinds share one, some are worked out again.
-        let mut last = [None; 256];
+        let mut last = [None; 1024];
         for slot in situation.slots {
             let key = (slot.bytes, slot.direction);
-            let hash = slot.bytes.get().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56 ^ u64::from(key.1.0);
-            let kind = match &mut last[hash as usize % 256] {
+            let mixed = (slot.bytes.get() << 2 ^ u64::from(key.1.0)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let kind = match &mut last[(mixed >> 54) as usize] {
                 Some((known, kind)) if *known == key => *kind,
                 other => {
                     let kind = kinds.known.len() as u32;
@@ -243,11 +243,11 @@ impl<'a> Situation<'a> {
     fn price(&self, posed: &Posed, actions: &[Action], counted: u128) -> Price {
         let Posed { problem, slots, kinds } = posed;
         let (costs, steps) = (self.costs(), u64::from(problem.steps()));
-        let (mut step, mut still) = (Cost::default(), Picos::ZERO);
+        let (mut step, mut still, weights) = (Cost::default(), Picos::ZERO, Weights::new(problem));
         for ((&i, slot), &action) in slots.iter().zip(&problem.slots).zip(actions) {
             // What stays and never moves costs nothing.
             if action != Action::BAKE || slot.moves != Moves::NEVER {
-                let (kind, moves) = (kinds.get(i as usize), problem.weight(slot.moves));
+                let (kind, moves) = (kinds.get(i as usize), weights.of(slot.moves));
                 let own = match action {
                     Action::BAKE => Costs::bake().times(moves),
                     Action::MAP => kind.remap.times(moves),

@@ -1,6 +1,6 @@
 //! What a plan costs, slot by slot: who pays for what is shared.
 
-use super::{Allowed, Candidate, Problem};
+use super::{Allowed, Candidate, Problem, columns};
 use crate::rebind::slot::Action;
 
 /// Counts who needs each charge.
@@ -86,7 +86,9 @@ impl<'a> Ledger<'a> {
         let (problem, slot) = (self.problem, &self.problem.slots[i]);
         let own = u128::from(problem.own(slot, action));
         let shared = match action {
-            Action::MAP => self.columns(slot).map(|k| self.fresh(self.remaps[k], problem.any_remap, k)).sum(),
+            Action::MAP => {
+                columns(slot.moves).map(|k| self.fresh(self.remaps[k], problem.any_remap, k)).sum()
+            }
             Action::PATCH => self.patching(slot),
             Action::COPY => {
                 let ways = (0..2).filter(|way| slot.ways.0 >> way & 1 == 1 && self.copies[*way] == 0);
@@ -115,7 +117,7 @@ impl<'a> Ledger<'a> {
             let own = commands.map(more).sum::<u128>() * u128::from(problem.weights[k]);
             own + self.fresh(self.patches[k], problem.any_patch, k)
         };
-        self.columns(slot).map(column).sum()
+        columns(slot.moves).map(column).sum()
     }
 
     /// A charge in column `k`, if nobody pays it yet.
@@ -125,11 +127,6 @@ impl<'a> Ledger<'a> {
 
     fn cell(&self, command: u32, k: usize) -> usize {
         command as usize * self.problem.weights.len() + k
-    }
-
-    fn columns(&self, slot: &Candidate) -> impl Iterator<Item = usize> + use<> {
-        let moves = slot.moves;
-        (0..self.problem.weights.len()).filter(move |k| moves.0 >> k & 1 == 1)
     }
 
     /// Takes slot `i` in; gives what that costs more.
@@ -151,7 +148,7 @@ impl<'a> Ledger<'a> {
             Change::Goes => *count -= 1,
         };
         match action {
-            Action::MAP => self.columns(&slot).for_each(|k| step(&mut self.remaps[k])),
+            Action::MAP => columns(slot.moves).for_each(|k| step(&mut self.remaps[k])),
             Action::COPY => {
                 let bytes = u128::from(slot.shadow);
                 self.shadows =
@@ -159,7 +156,7 @@ impl<'a> Ledger<'a> {
                 (0..2).filter(|way| slot.ways.0 >> way & 1 == 1).for_each(|way| step(&mut self.copies[way]));
             }
             Action::PATCH => {
-                for k in self.columns(&slot) {
+                for k in columns(slot.moves) {
                     step(&mut self.patches[k]);
                     for &command in self.problem.commands_of(&slot) {
                         let cell = self.cell(command, k);

@@ -8,7 +8,7 @@
 
 use super::flow::Flow;
 use super::relaxed::{Total, Totals};
-use super::{NEVER, Problem};
+use super::{NEVER, Problem, columns};
 use crate::rebind::slot::Action;
 
 /// The cells of a problem, and who needs them.
@@ -131,9 +131,9 @@ impl Due {
 impl Patching {
     /// None where no slot could be patched.
     pub(super) fn new(problem: &Problem) -> Option<Self> {
-        let columns = problem.weights.len();
-        let charges = problem.command_count as usize * columns;
-        let (mut cost, mut single) = (Vec::with_capacity(charges + columns), Vec::new());
+        let width = problem.weights.len();
+        let charges = problem.command_count as usize * width;
+        let (mut cost, mut single) = (Vec::with_capacity(charges + width), Vec::new());
         let weights = problem.weights.iter().map(|&weight| u64::from(weight));
         for _ in 0..problem.command_count {
             cost.extend(weights.clone().map(|weight| problem.patch * weight));
@@ -145,8 +145,8 @@ impl Patching {
         let mut needs = Lists { ends: Vec::with_capacity(problem.slots.len()), items: Vec::new() };
         for slot in &problem.slots {
             if slot.allowed.has(Action::PATCH) {
-                for k in (0..columns).filter(|k| slot.moves.0 >> k & 1 == 1) {
-                    let cells = problem.commands_of(slot).iter().map(|&c| c as usize * columns + k);
+                for k in columns(slot.moves) {
+                    let cells = problem.commands_of(slot).iter().map(|&c| c as usize * width + k);
                     let cells = cells.chain([charges + k]).filter(|&cell| cost[cell] > 0);
                     needs.items.extend(cells.map(|cell| cell as u32));
                 }

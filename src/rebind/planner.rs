@@ -1,6 +1,7 @@
 //! From what was seen of a binding's slots to how each is served, and why. Pure: shapes, churn, profile, rules and
 //! budget go in, so that the same figures give the same plan on every rank.
 
+mod kinds;
 #[cfg(test)]
 mod tests;
 
@@ -10,6 +11,7 @@ use super::cost::{Cost, Costs, Rules};
 use super::profile::{Picos, Profile};
 use super::slot::{Action, Slot, SlotFlags};
 use crate::units::{ByteSize, Granularity};
+use kinds::Kinds;
 
 /// The commands that use each slot: what must be patched where it is patched. A slot without one is never patched.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -150,53 +152,6 @@ impl Posed {
     }
 }
 
-/// What slots of one size and direction cost: worked out once, since most are like others.
-#[derive(Clone, Copy)]
-struct Kind {
-    remap: Cost,
-    copy: Cost,
-    cold: Cost,
-    looked_up: Cost,
-}
-
-/// The kind of each slot.
-struct Kinds {
-    known: Vec<Kind>,
-    of: Vec<u32>,
-}
-
-impl Kinds {
-    fn new(situation: &Situation<'_>) -> Self {
-        let mut kinds = Self { known: Vec::new(), of: Vec::with_capacity(situation.slots.len()) };
-        // The last kind of each hash: where two kinds share one, some are worked out again.
-        let mut last = [None; 1024];
-        for slot in situation.slots {
-            let key = (slot.bytes, slot.direction);
-            let mixed = (slot.bytes.get() << 2 ^ u64::from(key.1.0)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            let kind = match &mut last[(mixed >> 54) as usize] {
-                Some((known, kind)) if *known == key => *kind,
-                other => {
-                    let kind = kinds.known.len() as u32;
-                    kinds.known.push(situation.kind(slot));
-                    *other = Some((key, kind));
-                    kind
-                }
-            };
-            kinds.of.push(kind);
-        }
-        kinds
-    }
-
-    fn get(&self, i: usize) -> &Kind {
-        &self.known[self.of[i] as usize]
-    }
-
-    /// The sum over these slots.
-    fn sum(&self, slots: impl Iterator<Item = usize>, part: impl Fn(&Kind) -> Cost) -> Cost {
-        slots.fold(Cost::default(), |sum, i| sum.plus(part(self.get(i))))
-    }
-}
-
 /// A cost of all watched steps as one of each.
 fn mean(cost: u128, problem: &Problem) -> Picos {
     Picos(u64::try_from(cost / u128::from(problem.steps().max(1))).unwrap_or(u64::MAX))
@@ -227,16 +182,6 @@ impl<'a> Situation<'a> {
             .and(Action::MAP, mappable && slot.may_map())
             .and(Action::COPY, slot.brings_shadow() || slot.may_copy())
             .and(Action::PATCH, patchable && !registered && !slot.brings_shadow())
-    }
-
-    fn kind(&self, slot: &Slot) -> Kind {
-        let (costs, one) = (self.costs(), std::slice::from_ref(slot));
-        Kind {
-            remap: costs.remap(self.granularity.round_up(slot.bytes).unwrap_or(ByteSize(u64::MAX))),
-            copy: costs.copy(slot),
-            cold: costs.cold(one.iter()),
-            looked_up: costs.looked_up(one.iter()),
-        }
     }
 
     /// What the problem's slots cost by `actions`, which count as much as `counted` in all watched steps.

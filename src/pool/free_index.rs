@@ -13,8 +13,9 @@ const EXACT: u32 = 1 << EXACT_BITS;
 const PARTS_BITS: u32 = 6;
 /// Lists for each power of two.
 const PARTS: u32 = 1 << PARTS_BITS;
-const LISTS: usize = (EXACT + (32 - EXACT_BITS) * PARTS) as usize;
-const WORDS: usize = LISTS.div_ceil(64);
+/// More than there are, so that every index of 12 bits is one.
+const LISTS: usize = 1 << 12;
+const WORDS: usize = LISTS / 64;
 /// Pieces looked at in one list.
 const LOOKS: u32 = 8;
 /// And so many more where none of those fits, if a list above has pieces that do.
@@ -23,12 +24,13 @@ const MISSES: u32 = 24;
 /// The lists.
 #[derive(Debug)]
 pub(super) struct FreeIndex {
-    heads: Box<[u32]>,
-    words: [u64; WORDS],
+    heads: Box<[u32; LISTS]>,
+    words: Box<[u64; WORDS]>,
     top: u64,
 }
 
 const _: () = assert!(WORDS <= 64, "one word holds a bit for each word");
+const _: () = assert!(list_of(u32::MAX) < LISTS);
 
 /// The list of pieces of `units`.
 #[inline]
@@ -37,18 +39,19 @@ const fn list_of(units: u32) -> usize {
         return units as usize;
     }
     let power = 31 - units.leading_zeros();
-    let part = (units >> (power - PARTS_BITS)) & (PARTS - 1);
-    (EXACT + (power - EXACT_BITS) * PARTS + part) as usize
+    // The highest bit comes along.
+    let part = (units >> (power - PARTS_BITS)) - PARTS;
+    (EXACT + ((power - EXACT_BITS) << PARTS_BITS) + part) as usize
 }
 
 impl FreeIndex {
     pub(super) fn new() -> Self {
-        Self { heads: vec![NIL; LISTS].into(), words: [0; WORDS], top: 0 }
+        Self { heads: Box::new([NIL; LISTS]), words: Box::new([0; WORDS]), top: 0 }
     }
 
     #[inline]
     pub(super) fn insert(&mut self, nodes: &mut Nodes, i: u32) {
-        let list = list_of(nodes[i].size);
+        let list = list_of(nodes[i].size) % LISTS;
         nodes.push(&mut self.heads[list], i);
         self.words[list / 64] |= 1 << (list % 64);
         self.top |= 1 << (list / 64);
@@ -56,7 +59,13 @@ impl FreeIndex {
 
     #[inline]
     pub(super) fn remove(&mut self, nodes: &mut Nodes, i: u32) {
-        let list = list_of(nodes[i].size);
+        self.remove_from(list_of(nodes[i].size), nodes, i);
+    }
+
+    /// The same where its list is known.
+    #[inline]
+    pub(super) fn remove_from(&mut self, list: usize, nodes: &mut Nodes, i: u32) {
+        let list = list % LISTS;
         nodes.pull(&mut self.heads[list], i);
         if self.heads[list] == NIL {
             self.words[list / 64] &= !(1 << (list % 64));
@@ -69,29 +78,43 @@ impl FreeIndex {
     /// The first list from `list` on that has any.
     #[inline]
     fn next(&self, list: usize) -> Option<usize> {
-        let word = list / 64;
-        let here = *self.words.get(word)? & (!0 << (list % 64));
+        let word = list / 64 % WORDS;
+        let here = self.words[word] & (!0 << (list % 64));
         if here != 0 {
             return Some(word * 64 + here.trailing_zeros() as usize);
         }
-        let above = self.top & (!0_u64).checked_shl(word as u32 + 1).unwrap_or(0);
+        let above = self.top & (!1 << word);
         if above == 0 {
             return None;
         }
-        let word = above.trailing_zeros() as usize;
+        let word = above.trailing_zeros() as usize % WORDS;
         Some(word * 64 + self.words[word].trailing_zeros() as usize)
     }
 
-    /// A piece of at least `units`, as small as a few looks show; it stays in the index.
+    /// A piece of at least `units`, as small as a few looks show, and its list; it stays in the index.
     #[inline]
-    pub(super) fn find(&self, nodes: &Nodes, units: u32) -> Option<u32> {
-        let first = self.next(list_of(units))?;
-        if first < EXACT as usize {
-            return Some(self.heads[first]);
+    pub(super) fn find(&self, nodes: &Nodes, units: u32) -> Option<(usize, u32)> {
+        let list = self.next(list_of(units))?;
+        let head = self.heads[list % LISTS];
+        if list < EXACT as usize {
+            return Some((list, head));
         }
-        let above = self.next(first + 1);
-        let own = self.smallest(nodes, first, units, if above.is_some() { MISSES } else { u32::MAX });
-        own.or_else(|| self.smallest(nodes, above?, units, 0))
+        let (best, rest) = smallest(nodes, head, units);
+        if best == NIL { self.find_further(nodes, list, rest, units) } else { Some((list, best)) }
+    }
+
+    /// What fits among the pieces of a list from `rest` on, or in the list above.
+    #[cold]
+    fn find_further(&self, nodes: &Nodes, list: usize, rest: u32, units: u32) -> Option<(usize, u32)> {
+        let above = self.next(list + 1);
+        let (mut i, mut looks) = (rest, if above.is_some() { MISSES } else { u32::MAX });
+        while i != NIL && looks > 0 {
+            if nodes[i].size >= units {
+                return Some((list, i));
+            }
+            (i, looks) = (nodes[i].forward, looks - 1);
+        }
+        above.map(|list| (list, smallest(nodes, self.heads[list % LISTS], units).0))
     }
 
     /// Shows every piece in lists that may hold `units`.
@@ -106,23 +129,22 @@ impl FreeIndex {
             list = self.next(this + 1);
         }
     }
+}
 
-    /// The smallest of the first pieces of a list; where none of them fits, the first that does, among so many more.
-    fn smallest(&self, nodes: &Nodes, list: usize, units: u32, more: u32) -> Option<u32> {
-        let (mut best, mut size, mut looks) = (NIL, u32::MAX, 0);
-        let mut i = self.heads[list];
-        while i != NIL && (looks < LOOKS || best == NIL && looks - LOOKS < more) {
-            let node = &nodes[i];
-            if node.size >= units && node.size < size {
-                (best, size) = (i, node.size);
-                if size == units {
-                    break;
-                }
-            }
-            (i, looks) = (node.forward, looks + 1);
+/// The smallest of the first pieces of a list that fits, if one does, and the first piece that was not looked at.
+#[inline]
+fn smallest(nodes: &Nodes, head: u32, units: u32) -> (u32, u32) {
+    // By how much it is larger; those that are smaller are so by far.
+    let (mut best, mut more, mut looks) = (NIL, units.wrapping_neg(), LOOKS);
+    let mut i = head;
+    while i != NIL && looks > 0 && more > 0 {
+        let Node { size, forward, .. } = nodes[i];
+        if size.wrapping_sub(units) < more {
+            (best, more) = (i, size.wrapping_sub(units));
         }
-        (best != NIL).then_some(best)
+        (i, looks) = (forward, looks - 1);
     }
+    (best, i)
 }
 
 #[cfg(test)]
@@ -142,7 +164,7 @@ mod tests {
                 last = list;
             }
         }
-        assert_eq!(list_of(u32::MAX), LISTS - 1);
+        assert_eq!(list_of(u32::MAX), (EXACT + (32 - EXACT_BITS) * PARTS) as usize - 1);
     }
 
     proptest! {
@@ -171,8 +193,8 @@ mod tests {
             let fits: Vec<u32> = all.iter().map(|i| nodes[*i].size).filter(|s| *s >= wanted).collect();
             match index.find(&nodes, wanted) {
                 None => prop_assert!(fits.is_empty()),
-                Some(i) => {
-                    prop_assert!(all.contains(&i));
+                Some((list, i)) => {
+                    prop_assert!(all.contains(&i) && list == list_of(nodes[i].size));
                     let (found, best) = (nodes[i].size, *fits.iter().min().expect("one fits"));
                     prop_assert!(found >= wanted);
                     // Two neighbouring lists at most, and exact above.

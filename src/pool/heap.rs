@@ -79,8 +79,14 @@ impl Heap {
             }
             self.settle();
         }
-        let i = self.index.find(&self.nodes, units)?;
-        self.index.remove(&mut self.nodes, i);
+        self.alloc_found(units, slack)
+    }
+
+    /// The same where none was freed just now.
+    #[inline(never)]
+    fn alloc_found(&mut self, units: u32, slack: u16) -> Option<u32> {
+        let (list, i) = self.index.find(&self.nodes, units)?;
+        self.index.remove_from(list, &mut self.nodes, i);
         self.free -= u64::from(units);
         if self.nodes[i].size > units {
             let rest = self.nodes.cut(i, units);
@@ -108,7 +114,8 @@ impl Heap {
 
     /// The block in use that holds `unit`.
     pub(super) fn block_over(&self, unit: u32) -> Option<u32> {
-        let i = self.starts.at_or_before(unit)?;
+        let start = |i: u32| (self.nodes[i].state == State::Used).then_some(self.nodes[i].start);
+        let i = self.starts.at_or_before(unit, start)?;
         let node = &self.nodes[i];
         // A line may stand for a start a little behind `unit`: then the block before it is meant.
         let i = if node.start > unit { self.used_before(i)? } else { i };
@@ -156,14 +163,12 @@ impl Heap {
     fn settle(&mut self) {
         let i = std::mem::replace(&mut self.resting, NIL);
         if i != NIL {
-            self.starts.set(self.nodes[i].start, NIL);
             self.join_free(i);
         }
     }
 
     /// A block in use is freed, and others still use it.
     pub(super) fn set_pending(&mut self, i: u32) {
-        self.starts.set(self.nodes[i].start, NIL);
         (self.nodes[i].state, self.nodes[i].back) = (State::Pending, NIL);
     }
 

@@ -1,7 +1,9 @@
 //! The pieces that a segment's addresses are cut into, linked by address, in one growing array. Pure.
+//!
+//! The first element is no piece: links that lead nowhere lead there, so that it may be written to and nobody asks.
 
 /// No piece.
-pub(super) const NIL: u32 = u32::MAX;
+pub(super) const NIL: u32 = 0;
 
 /// How a piece stands.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -27,8 +29,9 @@ pub(super) enum State {
     HeldHole,
 }
 
-/// A piece. 32 bytes: two in a cache line.
+/// A piece. 32 bytes: two in a cache line, none across two.
 #[derive(Clone, Copy, Default, Debug)]
+#[repr(align(32))]
 pub(super) struct Node {
     /// Where it starts, in units.
     pub(super) start: u32,
@@ -71,82 +74,86 @@ impl std::ops::IndexMut<u32> for Nodes {
 
 impl Nodes {
     pub(super) fn new() -> Self {
-        Self { all: Vec::with_capacity(1024), unused: NIL }
+        let mut all = Vec::with_capacity(1024);
+        all.push(Node::default());
+        Self { all, unused: NIL }
     }
 
-    /// A piece of its own, linked to nothing.
+    /// A piece that is not in use, to be filled in.
     #[inline]
-    fn make(&mut self, start: u32, size: u32, state: State) -> u32 {
-        let node = Node { start, size, prev: NIL, next: NIL, back: NIL, forward: NIL, slack: 0, state };
+    fn spare(&mut self) -> u32 {
         if self.unused == NIL {
-            self.all.push(node);
-            return self.all.len() as u32 - 1;
+            self.add();
         }
         let i = self.unused;
         self.unused = self[i].forward;
-        self[i] = node;
         i
+    }
+
+    #[cold]
+    fn add(&mut self) {
+        self.unused = self.all.len() as u32;
+        self.all.push(Node::default());
     }
 
     /// The first piece of all.
     pub(super) fn first(&mut self, size: u32, state: State) -> u32 {
-        self.make(0, size, state)
+        let i = self.spare();
+        self[i] = Node { size, state, ..Node::default() };
+        i
     }
 
     /// Cuts a piece after `units`, and gives the new piece behind the cut, which has the same state.
     #[inline]
     pub(super) fn cut(&mut self, i: u32, units: u32) -> u32 {
-        let Node { start, size, next, state, .. } = self[i];
-        let rest = self.make(start + units, size - units, state);
-        (self[rest].prev, self[rest].next) = (i, next);
-        (self[i].size, self[i].next) = (units, rest);
-        if next != NIL {
-            self[next].prev = rest;
-        }
+        let rest = self.spare();
+        let all = &mut *self.all;
+        let Node { start, size, next, state, .. } = all[i as usize];
+        (all[i as usize].size, all[i as usize].next) = (units, rest);
+        all[next as usize].prev = rest;
+        let (start, size) = (start + units, size - units);
+        all[rest as usize] = Node { start, size, prev: i, next, back: NIL, forward: NIL, slack: 0, state };
         rest
     }
 
     /// Joins the piece after `i` to it.
     #[inline]
     pub(super) fn join(&mut self, i: u32) {
-        let gone = self[i].next;
-        let Node { size, next, .. } = self[gone];
-        self[i].size += size;
-        self[i].next = next;
-        if next != NIL {
-            self[next].prev = i;
-        }
-        (self[gone].state, self[gone].forward) = (State::Unused, self.unused);
+        let all = &mut *self.all;
+        let gone = all[i as usize].next;
+        let Node { size, next, .. } = all[gone as usize];
+        all[i as usize].size += size;
+        all[i as usize].next = next;
+        all[next as usize].prev = i;
+        (all[gone as usize].state, all[gone as usize].forward) = (State::Unused, self.unused);
         self.unused = gone;
     }
 
-    /// True where `i` is a piece in this state.
+    /// True where `i` is a piece in this state, which is not [`State::Unused`].
     #[inline]
     pub(super) fn is(&self, i: u32, state: State) -> bool {
-        i != NIL && self[i].state == state
+        self[i].state == state
     }
 
     /// Puts `i` at the front of the list that starts at `head`.
     #[inline]
     pub(super) fn push(&mut self, head: &mut u32, i: u32) {
+        let all = &mut *self.all;
         let old = std::mem::replace(head, i);
-        (self[i].back, self[i].forward) = (NIL, old);
-        if old != NIL {
-            self[old].back = i;
-        }
+        (all[i as usize].back, all[i as usize].forward) = (NIL, old);
+        all[old as usize].back = i;
     }
 
     /// Takes `i` out of the list that starts at `head`.
     #[inline]
     pub(super) fn pull(&mut self, head: &mut u32, i: u32) {
-        let Node { back, forward, .. } = self[i];
+        let all = &mut *self.all;
+        let Node { back, forward, .. } = all[i as usize];
         if back == NIL {
             *head = forward;
         } else {
-            self[back].forward = forward;
+            all[back as usize].forward = forward;
         }
-        if forward != NIL {
-            self[forward].back = back;
-        }
+        all[forward as usize].back = back;
     }
 }

@@ -24,13 +24,15 @@ pub(super) struct Class {
 /// The class of a request, or none for 0 bytes and for more than 2^32 - 2 units.
 #[inline]
 pub(super) const fn classify(size: ByteSize) -> Option<Class> {
-    let bytes = size.get();
-    let units = bytes.div_ceil(UNIT);
-    if units == 0 || units >= u32::MAX as u64 {
+    // Of 0 bytes there are far too many.
+    let whole = size.get().wrapping_sub(1) >> UNIT_SHIFT;
+    if whole >= u32::MAX as u64 - 1 {
         return None;
     }
-    let (heap, units) = ((units > SMALL_UNITS as u64) as usize, units as u32);
-    Some(Class { heap, units, slack: (units as u64 * UNIT - bytes) as u16 })
+    let units = whole as u32 + 1;
+    // Bits above a unit's say nothing here.
+    let slack = (size.get() as u32).wrapping_neg() % UNIT as u32;
+    Some(Class { heap: (units > SMALL_UNITS) as usize, units, slack: slack as u16 })
 }
 
 #[cfg(test)]

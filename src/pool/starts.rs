@@ -1,7 +1,8 @@
 //! From where a block starts to its piece: a table of pages, so that a look takes two loads. Pure.
 //!
 //! Among small blocks each unit has a line; a large block is longer than [`super::size_class::SMALL_UNITS`], so no two
-//! start within as many units, and a line for each of those is enough.
+//! start within as many units, and a line for each of those is enough. What was set stays when a block is freed: whether
+//! there is one, its piece says.
 
 use super::nodes::NIL;
 
@@ -21,7 +22,7 @@ impl Starts {
         Self { shift, pages: Vec::new() }
     }
 
-    /// The piece that was set for the line of `unit`; whether it starts there, the piece says.
+    /// The piece that was set last for the line of `unit`; whether a block starts there, the piece says.
     #[inline]
     pub(super) fn get(&self, unit: u32) -> Option<u32> {
         let line = (unit >> self.shift) as usize;
@@ -48,14 +49,19 @@ impl Starts {
         page[line & (PAGE - 1)] = i;
     }
 
-    /// The nearest line at or before `unit` that is set.
-    pub(super) fn at_or_before(&self, unit: u32) -> Option<u32> {
+    /// The nearest piece that was set at or before the line of `unit`, of those that `start` knows a block's start of,
+    /// and that starts in its line.
+    pub(super) fn at_or_before(&self, unit: u32, start: impl Fn(u32) -> Option<u32>) -> Option<u32> {
         let line = (unit >> self.shift) as usize;
         let mut number = (line >> PAGE_BITS).min(self.pages.len().checked_sub(1)?);
         loop {
             if let Some(page) = &self.pages[number] {
                 let last = if number == line >> PAGE_BITS { line & (PAGE - 1) } else { PAGE - 1 };
-                if let Some(i) = page[..=last].iter().rev().find(|i| **i != NIL) {
+                let is_there = |at: usize, i: u32| {
+                    start(i).is_some_and(|unit| (unit >> self.shift) as usize == (number << PAGE_BITS) + at)
+                };
+                let mut lines = page[..=last].iter().enumerate().rev();
+                if let Some((_, i)) = lines.find(|(at, i)| **i != NIL && is_there(*at, **i)) {
                     return Some(*i);
                 }
             }

@@ -9,7 +9,9 @@ struct Use {
     next: u32,
 }
 
-/// All lists of one arena.
+const NOTHING: Use = Use { stream: Stream(0), next: NIL };
+
+/// All lists of one arena. The first entry is in none, as [`NIL`] stands for it.
 #[derive(Debug)]
 pub(super) struct Uses {
     all: Vec<Use>,
@@ -18,7 +20,7 @@ pub(super) struct Uses {
 
 impl Default for Uses {
     fn default() -> Self {
-        Self { all: Vec::new(), unused: NIL }
+        Self { all: vec![NOTHING], unused: NIL }
     }
 }
 
@@ -71,6 +73,6 @@ mod tests {
         assert_eq!(uses.take(NIL), []);
         let again = uses.add(NIL, Stream(3));
         uses.add(again, Stream(4));
-        assert_eq!(uses.all.len(), 2);
+        assert_eq!(uses.all.len(), 3);
     }
 }

@@ -18,6 +18,7 @@ mod options;
 mod peers;
 mod profile;
 mod quiet;
+mod rivals;
 mod row;
 mod spread;
 mod steps;

@@ -59,7 +59,7 @@ pub(crate) struct Vmm {
 /// command buffer. Each step is run by all before the next, in one process, and all data is checked; then the steps are
 /// run once more for their times, strategies in turn, with nobody looking at data, so that what drifts hits all alike. Counts
 /// are means and times medians over the steps from the seventh on; beside them are the times of the steps that were
-/// checked. Ratios are to the best pure strategy; predicted is what the profile says of the actions in force.
+/// checked. Ratios are to the best pure strategy, and to that with XLA's rule slot by slot in its place; predicted is what the profile says of the actions in force.
 ///
 /// Exits as `gvmm steps` does.
 #[derive(Args)]

@@ -4,7 +4,7 @@ use super::copies::CopyRow;
 use super::quiet::Calm;
 use super::row::Row;
 use super::spread::{Spread, short};
-use super::steps::{Comparison, PLANNER, Recording};
+use super::steps::{Comparison, Outcome, PLANNER, Recording};
 use super::vmm::Report;
 use comfy_table::{Table, presets};
 
@@ -205,6 +205,7 @@ fn strategies(recording: &Recording, unit: &str) -> Table {
         format!("GPU, {unit}"),
         format!("predicted: host + GPU, {unit}"),
         "both, of the best pure".into(),
+        "XLA's rule slot by slot".into(),
     ]);
     for outcome in &recording.strategies {
         let (report, plan, step) = (&outcome.report, &outcome.report.plan, &outcome.report.per_step);
@@ -223,6 +224,7 @@ fn strategies(recording: &Recording, unit: &str) -> Table {
             outcome.gpu_us_cold.map_or_else(|| "–".into(), |us| us.text()),
             predicted.map_or_else(|| "–".into(), |(host, gpu)| format!("{} + {}", short(host), short(gpu))),
             format!("{:.2}", outcome.ratio),
+            format!("{:.2}", outcome.ratio_slot_by_slot),
         ]);
     }
     table
@@ -234,22 +236,10 @@ fn mean(us: f64, all: &Spread) -> String {
 
 /// How often the planner and its predictions were as good as they should be.
 pub(super) fn verdict(comparison: &Comparison) -> String {
-    let planner = |mixed: bool| {
-        let recordings = comparison.recordings.iter().filter(move |recording| recording.mixed || !mixed);
-        let outcomes = recordings.flat_map(|recording| &recording.strategies);
-        outcomes.filter(|outcome| outcome.strategy == PLANNER).map(|outcome| outcome.ratio)
-    };
-    let within = |mixed, most: f64| planner(mixed).filter(|ratio| *ratio <= most).count();
-    let mut text = format!(
-        "\n{PLANNER}: at most 1.05 times the best pure strategy in {} of {} cases, {:.2} at worst; at most 0.8 times in {} of {} \
-         mixed loads, and in {} of all\n",
-        within(false, 1.05),
-        planner(false).count(),
-        planner(false).fold(0.0, f64::max),
-        within(true, 0.8),
-        planner(true).count(),
-        within(false, 0.8),
-    );
+    let pure = "the best pure strategy";
+    let mut text = format!("\n{PLANNER}: {}", ratios(comparison, pure, |outcome| outcome.ratio));
+    let apart = "that, were XLA's rule the one that copies slot by slot,";
+    text += &ratios(comparison, apart, |outcome| outcome.ratio_slot_by_slot);
     text += &quiet(comparison);
     // Without a GPU half of what is predicted is not measured.
     let near = |host: &dyn Fn(&Recording) -> f64| {
@@ -269,6 +259,25 @@ pub(super) fn verdict(comparison: &Comparison) -> String {
         );
     }
     text
+}
+
+/// How often the planner costs little of what is best without it.
+fn ratios(comparison: &Comparison, best: &str, ratio: impl Fn(&Outcome) -> f64) -> String {
+    let planner = |mixed: bool| {
+        let recordings = comparison.recordings.iter().filter(move |recording| recording.mixed || !mixed);
+        let outcomes = recordings.flat_map(|recording| &recording.strategies);
+        outcomes.filter(|outcome| outcome.strategy == PLANNER).map(&ratio)
+    };
+    let within = |mixed, most: f64| planner(mixed).filter(|ratio| *ratio <= most).count();
+    format!(
+        "at most 1.05 times {best} in {} of {} cases, {:.2} at worst; at most 0.8 times in {} of {} mixed loads, and in {} of all\n",
+        within(false, 1.05),
+        planner(false).count(),
+        planner(false).fold(0.0, f64::max),
+        within(true, 0.8),
+        planner(true).count(),
+        within(false, 0.8),
+    )
 }
 
 /// How quiet the machine was.

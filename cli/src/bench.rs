@@ -1,6 +1,7 @@
 //! `gvmm bench`: what driver calls, copies and steps cost on this machine.
 
 mod anchor;
+mod anew;
 mod calls;
 mod cell;
 mod copies;

@@ -375,10 +375,10 @@ fn a_profile_can_be_read_and_says_what_it_does_not_know() {
         assert!(profile.origin.device.contains(if driver == "host" { "host" } else { "fake" }));
         assert!(text.contains(" +- "), "medians with their spread: {text}");
         let left = text.lines().find(|line| line.contains("taken from the built-in profile"));
-        let expected = "# not measured here, but taken from the built-in profile: plan_in, plan_out, cache_bytes, cold_slot, patch, \
-                        patch_slot, patch_command, patch_single";
+        let expected = "# not measured here, but taken from the built-in profile: plan_in, plan_out, cache_bytes, cold_slot, anew_slot, \
+                        anew_in, anew_out, patch, patch_slot, patch_command, patch_single";
         // Too little memory to fill a cache with copies.
-        let little = "# not measured here, but taken from the built-in profile: cache_bytes, cold_slot";
+        let little = "# not measured here, but taken from the built-in profile: cache_bytes, cold_slot, anew_slot, anew_in, anew_out";
         assert_eq!(left, Some(if driver == "host" { expected } else { little }));
         let curve = profile.copy_in.slice_gpu.points().iter().map(|point| point.bytes).collect::<Vec<u64>>();
         assert_eq!(curve, if driver == "host" { vec![4096] } else { vec![4, 4096, 64 << 10] });

@@ -61,6 +61,15 @@ pub const CACHE_BYTES: u64 = 16 << 20;
 /// What each slot then takes longer. Kernels look at all of up to 64 KiB, and at a part of larger ones.
 pub const COLD_SLOT: Sizes =
     &[(4, 218), (4 << 10, 375), (64 << 10, 3_610), (2 << 20, 281), (256 << 20, 3_370)];
+/// What each slot that is not copied takes longer in a step that remaps: `gvmm bench profile`.
+pub const ANEW_SLOT: Sizes =
+    &[(4, 113), (4 << 10, 113), (64 << 10, 860), (512 << 10, 620), (4 << 20, 150), (16 << 20, 480)];
+/// What the launches of the joint copies take longer then, in and out.
+pub const ANEW_LAUNCH: [u64; 2] = [13_000, 24_000];
+/// And each slice that is copied in.
+pub const ANEW_IN: Sizes = &[(4, 18), (4 << 10, 280), (64 << 10, 550), (512 << 10, 400), (4 << 20, 75)];
+/// Or out.
+pub const ANEW_OUT: Sizes = &[(4, 35), (4 << 10, 6), (64 << 10, 800), (512 << 10, 380), (4 << 20, 160)];
 
 /// Bytes a second, reads and writes both counted: 1 GiB in 504 µs.
 pub const BANDWIDTH: u64 = 4_260_000_000_000;

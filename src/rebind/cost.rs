@@ -108,13 +108,27 @@ impl<'a> Costs<'a> {
         Cost { host: Picos::ZERO, gpu: each.fold(Picos::ZERO, Picos::plus) }
     }
 
-    /// What it costs a step to look up the addresses of these slots anew, as after a remap, while their data is in the
-    /// cache: as much as a page of data that is not.
-    pub(super) fn looked_up<'s>(&self, slots: impl Iterator<Item = &'s Slot>) -> Cost {
-        const PAGE: u64 = 4096;
-        let curve = &self.profile.cold_slot;
-        let each = slots.map(|slot| curve.at(slot.bytes.get()).min(curve.at(PAGE)));
+    /// What it costs a step that remaps anything that the command buffer reads this slot anew, which is not copied.
+    pub(super) fn anew(&self, slot: &Slot) -> Cost {
+        Cost { host: Picos::ZERO, gpu: self.profile.anew_slot.at(slot.bytes.get()) }
+    }
+
+    /// The same of a slot that is copied: what its copies cost more.
+    pub(super) fn anew_copy(&self, slot: &Slot) -> Cost {
+        let (p, bytes) = (self.profile, slot.bytes.get());
+        let ways = [(slot.direction.reads(), &p.anew_in), (slot.direction.writes(), &p.anew_out)];
+        let each = ways.into_iter().filter(|(goes, _)| *goes).map(|(_, anew)| anew.slice.at(bytes));
         Cost { host: Picos::ZERO, gpu: each.fold(Picos::ZERO, Picos::plus) }
+    }
+
+    /// What such a step's launches of the joint copies cost more, in and out: the device has nothing else to do until
+    /// they are there.
+    pub(super) fn any_anew_copy(&self) -> [Cost; 2] {
+        let is_launched = self.rules.copies == CopyPath::Launched;
+        [&self.profile.anew_in, &self.profile.anew_out].map(|anew| Cost {
+            host: Picos::ZERO,
+            gpu: if is_launched { anew.launch.median } else { Picos::ZERO },
+        })
     }
 
     /// How many bytes may be copied before they do; none where that is not known. A copied byte is read in one place and

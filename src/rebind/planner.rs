@@ -11,7 +11,7 @@ use super::cost::{Cost, Costs, Rules};
 use super::profile::{Picos, Profile};
 use super::slot::{Action, Slot, SlotFlags};
 use crate::units::{ByteSize, Granularity};
-use kinds::Kinds;
+use kinds::{Kind, Kinds};
 
 /// The commands that use each slot: what must be patched where it is patched. A slot without one is never patched.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -210,9 +210,13 @@ impl<'a> Situation<'a> {
         // What is copied is where the copy left it, which is in its own cost.
         let is_cold = costs.warm_bytes().is_some_and(|warm| bytes > u128::from(warm));
         let cold = kinds.sum(copied(false), |kind| kind.cold);
-        // After a remap too, where it was not before; and the address of what was copied is looked up anew.
-        let kept = if is_cold { kinds.sum(copied(false), |kind| kind.looked_up) } else { cold };
-        let anew = kept.plus(kinds.sum(copied(true), |kind| kind.looked_up));
+        // After a remap all is read anew, what is cold already as far as that costs more.
+        let known = |kind: &Kind| if is_cold { kind.cold.gpu } else { Picos::ZERO };
+        let kept =
+            kinds.sum(copied(false), |kind| Cost { gpu: kind.anew.gpu.less(known(kind)), ..kind.anew });
+        let anew = kept.plus(kinds.sum(copied(true), |kind| kind.anew_copy));
+        let anew_copies = costs.any_anew_copy().into_iter().zip(copies).filter(|(_, steps)| *steps > 0);
+        let anew = anew_copies.fold(anew, |anew, (launch, _)| anew.plus(launch));
         let charges = [
             costs.any_step(self.slots.len() as u64).times(steps),
             costs.any_remap().plus(anew).times(remaps),
@@ -252,15 +256,15 @@ impl<'a> Situation<'a> {
     fn posed(&self, is_asked: impl Fn(usize) -> bool) -> Posed {
         let (costs, kinds, columns) = (self.costs(), Kinds::new(self), Columns::new(self.churn));
         let weigh = |cost: Cost| costs.weigh(cost);
-        let cold = kinds.sum(0..self.slots.len(), |kind| kind.cold);
+        let [cold, anew]: [Cost; 2] =
+            [|kind: &Kind| kind.cold, |kind: &Kind| kind.anew].map(|of| kinds.sum(0..self.slots.len(), of));
         let slots: Vec<u32> = (0..self.slots.len() as u32).filter(|&i| is_asked(i as usize)).collect();
         let mut problem = Problem {
             patch: weigh(costs.patch()),
             patch_single: weigh(costs.patch_single()),
             any_patch: weigh(costs.any_patch()),
-            // Afterwards the device reads everything anew, as it does where copies have filled its cache. A plan is chosen
-            // as if what is copied did so too.
-            any_remap: weigh(costs.any_remap().plus(cold)),
+            // Afterwards the device reads everything anew. A plan is chosen as if nothing were copied.
+            any_remap: weigh(costs.any_remap().plus(anew)),
             any_copy: [weigh(costs.any_copy_in()), weigh(costs.any_copy_out())],
             budget: self.budget.get(),
             warm: self.warm(),

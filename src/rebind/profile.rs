@@ -8,7 +8,7 @@ mod builtin;
 mod figure;
 mod text;
 
-pub use figure::{Charge, Curve, Figure, JointCopy, Picos, Point};
+pub use figure::{Anew, Charge, Curve, Figure, JointCopy, Picos, Point};
 
 use crate::driver::{DeviceInfo, DriverKind};
 
@@ -86,6 +86,13 @@ pub struct Profile {
     /// What each slot that is not copied then costs, by its bytes: how much longer the command buffer takes. A plan is chosen
     /// as if those that are copied paid it too: it is on or off.
     pub cold_slot: Curve,
+    /// What each slot that is not copied costs a step in which anything is remapped, by its bytes: how much longer the command
+    /// buffer takes that looks up addresses and reads data anew, the time aside that the device stands still.
+    pub anew_slot: Curve,
+    /// What the joint copy in costs such a step besides.
+    pub anew_in: Anew,
+    /// What the joint copy out costs it.
+    pub anew_out: Anew,
 
     /// What begin and end of any step take, whatever its slots: host time.
     pub step: Figure,
@@ -121,7 +128,7 @@ pub struct Subject<'a> {
 
 impl Profile {
     /// The version of the file's format that this library writes and reads. Another list of keys is another version.
-    pub const FORMAT: u64 = 5;
+    pub const FORMAT: u64 = 6;
 
     /// The built-in profile for a device: that of the H200 for one, also for a host device that simulates its times; else
     /// a cautious one with the device's own bandwidth, where that is known.

@@ -10,7 +10,8 @@ use crate::service::PlanChoice;
 use gvmm::rebind::profile::{Curve, Point, Profile};
 
 /// How many slots stay, and their bytes. The commands of larger ones look at a part of their data.
-const STAYING: [(usize, u64); 5] = [(512, 4), (512, 4 << 10), (128, 64 << 10), (64, 2 * MIB), (4, 256 * MIB)];
+const STAYING: [(usize, u64); 6] =
+    [(512, 4), (512, 4 << 10), (128, 64 << 10), (128, 128 << 10), (64, 2 * MIB), (4, 256 * MIB)];
 
 /// Those of these that tell where the cache ends.
 const PROBE: (usize, u64) = STAYING[2];

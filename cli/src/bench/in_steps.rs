@@ -25,11 +25,11 @@ const SLICES: [usize; 3] = [1, 128, 480];
 const OTHER_SLICES: [(usize, u64); 4] = [(480, 4), (128, 64 << 10), (64, 2 * MIB), (8, 32 * MIB)];
 
 /// Slots that are mapped, of which one moves, or all.
-const MAPPED: usize = 8;
+pub(super) const MAPPED: usize = 8;
 
 /// What is measured before what builds on it, in µs.
 pub(super) struct Lab<'a> {
-    device: Arc<Device>,
+    pub(super) device: Arc<Device>,
     calm: Calmly<'a>,
     rounds: u32,
     step: f64,
@@ -71,11 +71,14 @@ pub(super) fn measure(
     Ok(lab.points)
 }
 
-const ON_A_GPU: [&str; 8] = [
+const ON_A_GPU: [&str; 11] = [
     "plan_in",
     "plan_out",
     "cache_bytes",
     "cold_slot",
+    "anew_slot",
+    "anew_in",
+    "anew_out",
     "patch",
     "patch_slot",
     "patch_command",
@@ -127,6 +130,7 @@ impl Lab<'_> {
             missing.extend(["plan_in", "plan_out"]);
         }
         self.cache(profile, missing)?;
+        self.anew(profile, missing)?;
         if cuda::can_patch().during("kernels")? {
             return self.patches(profile);
         }

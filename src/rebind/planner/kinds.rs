@@ -11,7 +11,8 @@ pub(super) struct Kind {
     pub(super) remap: Cost,
     pub(super) copy: Cost,
     pub(super) cold: Cost,
-    pub(super) looked_up: Cost,
+    pub(super) anew: Cost,
+    pub(super) anew_copy: Cost,
 }
 
 impl Kind {
@@ -22,7 +23,8 @@ impl Kind {
             remap: costs.remap(window),
             copy: costs.copy(slot),
             cold: costs.cold(one.iter()),
-            looked_up: costs.looked_up(one.iter()),
+            anew: costs.anew(slot),
+            anew_copy: costs.anew_copy(slot),
         }
     }
 }

@@ -169,7 +169,8 @@ fn a_plan_is_explained() {
         assert_eq!(explanation.cost, copy.host.plus(copy.gpu));
         let (next, cost) = explanation.next.expect("it may be mapped");
         // Of itself and for the wait, on both sides; and afterwards all is read anew.
-        let remap = costs.remap(ByteSize::mib(2)).plus(costs.any_remap()).plus(costs.cold(slots.iter()));
+        let anew = slots.iter().fold(Cost::default(), |sum, slot| sum.plus(costs.anew(slot)));
+        let remap = costs.remap(ByteSize::mib(2)).plus(costs.any_remap()).plus(anew);
         assert_eq!((next, cost), (Action::MAP, remap.host.plus(remap.gpu)));
     }
     let without = Situation { budget: ByteSize::ZERO, ..situation };
@@ -197,7 +198,7 @@ fn a_price_has_what_the_cache_loses() {
     assert!(lost > Picos::ZERO && cold == warm.plus(lost));
 }
 
-/// After a remap what was not copied is read anew, and of what was copied the address alone is looked up.
+/// After a remap what was not copied is read anew, and what is copied costs more.
 #[test]
 fn a_price_has_what_a_remap_makes_cold_and_how_long_the_device_stands_still() {
     let slots = [slot(64 << 10), slot(64 << 10), slot(1 << 30)];
@@ -207,17 +208,20 @@ fn a_price_has_what_a_remap_makes_cold_and_how_long_the_device_stands_still() {
         let situation = unpatched(&slots, &[true; 3], &churn, &profile);
         let costs = situation.costs();
         let still = costs.remap(ByteSize::gib(1)).plus(costs.any_remap()).gpu;
-        let [page, data] = [4096, 64 << 10].map(|bytes| profile.cold_slot.at(bytes));
-        let large = profile.cold_slot.at(1 << 30);
-        (price(&situation, &actions), still, [page, data, large, large.min(page)])
+        let more = |slot: &Slot| {
+            let (anew, known) = (costs.anew(slot).gpu, costs.cold(std::iter::once(slot)).gpu);
+            if cache_bytes == 4096 { anew.less(known) } else { anew }
+        };
+        let [launch_in, launch_out] = costs.any_anew_copy();
+        let copied = costs.anew_copy(&slots[0]).plus(launch_in).plus(launch_out).gpu;
+        let anew = copied.plus(more(&slots[1])).plus(more(&slots[2]));
+        (price(&situation, &actions), still, anew)
     };
     let others = [Action::COPY, Action::BAKE, Action::BAKE];
-    for (cache, is_cold) in [(1 << 30, false), (4096, true)] {
-        let (with, still, [page, data, large, looked_up]) =
-            priced(cache, [Action::COPY, Action::BAKE, Action::MAP]);
+    for cache in [1 << 30, 4096] {
+        let (with, still, anew) = priced(cache, [Action::COPY, Action::BAKE, Action::MAP]);
         let (without, ..) = priced(cache, others);
-        assert!(page < data && with.still == Picos(still.0 / 4) && without.still == Picos::ZERO);
-        let anew = if is_cold { page.plus(page).plus(looked_up) } else { page.plus(data).plus(large) };
+        assert_eq!((with.still, without.still), (Picos(still.0 / 4), Picos::ZERO));
         let more = (with.step.gpu.0 - without.step.gpu.0) as i64 - (still.plus(anew).0 / 4) as i64;
         assert!(more.abs() <= 1, "{more} ps");
     }

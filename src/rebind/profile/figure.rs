@@ -28,6 +28,11 @@ impl Picos {
         Self(self.0.saturating_add(other.0))
     }
 
+    /// The difference, not below 0.
+    pub(in crate::rebind) const fn less(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+
     /// `count` times this.
     pub const fn times(self, count: u64) -> Self {
         Self(self.0.saturating_mul(count))
@@ -97,6 +102,15 @@ pub struct JointCopy {
     /// Each slice, by its bytes, besides the time that the memory takes to move these: the time that the stream takes
     /// longer, what reads them afterwards included.
     pub slice_gpu: Curve,
+}
+
+/// What joint copies in one direction take longer on the GPU in a step in which something is remapped.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Anew {
+    /// The launch, for which the device waits.
+    pub launch: Figure,
+    /// Each slice, by its bytes: its addresses are looked up anew.
+    pub slice: Curve,
 }
 
 /// One measured point of a curve.

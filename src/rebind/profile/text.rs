@@ -1,6 +1,6 @@
 //! A profile as text: `key = value` lines.
 
-use super::{Charge, Curve, Figure, JointCopy, Origin, Picos, Point, Profile};
+use super::{Anew, Charge, Curve, Figure, JointCopy, Origin, Picos, Point, Profile};
 use std::collections::HashMap;
 use std::fmt::Write;
 
@@ -45,6 +45,9 @@ fn visit(profile: &mut Profile, each: &mut dyn FnMut(&str, Field<'_>)) {
     visit_copy("plan_out", &mut p.plan_out, each);
     each("cache_bytes", Field::Bytes(&mut p.cache_bytes));
     each("cold_slot_gpu_us", Field::Curve(&mut p.cold_slot));
+    each("anew_slot_gpu_us", Field::Curve(&mut p.anew_slot));
+    visit_anew("anew_in", &mut p.anew_in, each);
+    visit_anew("anew_out", &mut p.anew_out, each);
     each("step_us", Field::Time(&mut p.step));
     each("slot_us", Field::Time(&mut p.slot));
     each("changed_slot_us", Field::Time(&mut p.changed_slot));
@@ -59,6 +62,11 @@ fn visit_copy(name: &str, copy: &mut JointCopy, each: &mut dyn FnMut(&str, Field
     visit_charge(&format!("{name}_launch"), &mut copy.launch, each);
     each(&format!("{name}_slice_host_us"), Field::Time(&mut copy.slice_host));
     each(&format!("{name}_slice_gpu_us"), Field::Curve(&mut copy.slice_gpu));
+}
+
+fn visit_anew(name: &str, anew: &mut Anew, each: &mut dyn FnMut(&str, Field<'_>)) {
+    each(&format!("{name}_launch_gpu_us"), Field::Time(&mut anew.launch));
+    each(&format!("{name}_slice_gpu_us"), Field::Curve(&mut anew.slice));
 }
 
 fn visit_charge(name: &str, charge: &mut Charge, each: &mut dyn FnMut(&str, Field<'_>)) {
@@ -222,6 +230,9 @@ fn empty() -> Profile {
         plan_out: copy(),
         cache_bytes: 0,
         cold_slot: Curve::default(),
+        anew_slot: Curve::default(),
+        anew_in: Anew::default(),
+        anew_out: Anew::default(),
         step: time,
         slot: time,
         changed_slot: time,
@@ -263,14 +274,15 @@ mod tests {
     }
 
     /// Who changes this list counts `Profile::FORMAT` up, so that an old file is refused for its version.
-    const KEYS_OF_FORMAT_5: &str = "format device driver driver_version date reference_us bandwidth_bytes_per_s create_us release_us \
+    const KEYS_OF_FORMAT_6: &str = "format device driver driver_version date reference_us bandwidth_bytes_per_s create_us release_us \
         map_us unmap_us set_access_us set_access_call_us peer_set_access_call_us peer_set_access_us peer_unmap_us \
         further_peer_set_access_us further_peer_unmap_us first_peer_set_access_us remap_us remap_slot_us remap_wait_us \
         copy_in_launch_host_us copy_in_launch_gpu_us copy_in_slice_host_us copy_in_slice_gpu_us \
         copy_out_launch_host_us copy_out_launch_gpu_us copy_out_slice_host_us copy_out_slice_gpu_us \
         plan_in_launch_host_us plan_in_launch_gpu_us plan_in_slice_host_us plan_in_slice_gpu_us \
         plan_out_launch_host_us plan_out_launch_gpu_us plan_out_slice_host_us plan_out_slice_gpu_us \
-        cache_bytes cold_slot_gpu_us step_us slot_us changed_slot_us patch_host_us patch_gpu_us patch_slot_us \
+        cache_bytes cold_slot_gpu_us anew_slot_gpu_us anew_in_launch_gpu_us anew_in_slice_gpu_us anew_out_launch_gpu_us \
+        anew_out_slice_gpu_us step_us slot_us changed_slot_us patch_host_us patch_gpu_us patch_slot_us \
         patch_command_host_us patch_command_gpu_us patch_single_host_us patch_single_gpu_us host_hidden";
 
     #[test]
@@ -278,13 +290,13 @@ mod tests {
         let text = h200().to_text();
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         let keys: Vec<&str> = lines.filter_map(|line| Some(line.split_once('=')?.0.trim())).collect();
-        assert_eq!(keys, KEYS_OF_FORMAT_5.split_whitespace().collect::<Vec<_>>());
-        assert_eq!(Profile::FORMAT, 5);
+        assert_eq!(keys, KEYS_OF_FORMAT_6.split_whitespace().collect::<Vec<_>>());
+        assert_eq!(Profile::FORMAT, 6);
     }
 
     #[test]
     fn each_key_is_needed() {
-        for key in KEYS_OF_FORMAT_5.split_whitespace() {
+        for key in KEYS_OF_FORMAT_6.split_whitespace() {
             let fault = with(key, "").expect_err(key);
             assert!(fault.contains(&format!("the key `{key}` is missing")), "{fault}");
         }
@@ -313,7 +325,7 @@ mod tests {
         for (key, line, part) in [
             ("remap_us", "", "`remap_us` is missing"),
             ("format", "", "`format` is missing"),
-            ("format", "format = 4", "format 4 is not known; this library reads 5: measure again"),
+            ("format", "format = 5", "format 5 is not known; this library reads 6: measure again"),
             ("remap_us", "remap_us = -1", "expected microseconds"),
             ("remap_us", "remap_us = NaN", "expected microseconds"),
             ("remap_us", "remap_us = 1e99", "expected microseconds"),

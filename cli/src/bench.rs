@@ -5,6 +5,7 @@ mod anew;
 mod calls;
 mod cell;
 mod copies;
+mod core;
 mod figures;
 mod fit;
 mod grant;

@@ -1,5 +1,6 @@
 //! Whether the machine was quiet: something that never changes is timed again and again beside what is measured.
 
+use super::core::{Cores, fixed_us};
 use super::spread::{median, round, short};
 use super::steps::start;
 use crate::copies::Copies;
@@ -7,16 +8,16 @@ use crate::executor::{Run, StepCost, in_step, time};
 use crate::failure::{Context, Failure};
 use crate::service::{PlanChoice, Serving};
 use crate::trace::{Slot, Trace};
+use gvmm::driver::DriverKind;
 use gvmm::rebind::Threshold;
 use gvmm::vm::Device;
 use serde::Serialize;
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// From how many times its least on the reference says that something disturbs.
-const QUIET: f64 = 1.15;
+pub(super) const QUIET: f64 = 1.15;
 /// How long rounds are repeated, all loads together.
 const MOST_REPEATED: Duration = Duration::from_secs(60);
 /// How long a quiet moment is waited for, once and in all.
@@ -25,8 +26,6 @@ const MOST_WAITED: Duration = Duration::from_secs(20);
 /// Steps of the reference whose data is checked, and of each sample.
 const CHECKED: usize = 3;
 const STEPS: usize = 8;
-/// How often the fixed work of the host goes through its numbers.
-const LOOPS: u64 = 1_000;
 /// Samples before the first load, for the reference's least.
 const FIRST_SAMPLES: usize = 20;
 
@@ -46,6 +45,7 @@ pub(super) struct Reference<'a> {
     run: Box<dyn Run + 'a>,
     trace: &'a Trace,
     samples: Vec<f64>,
+    cores: Cores,
 }
 
 impl<'a> Reference<'a> {
@@ -56,16 +56,18 @@ impl<'a> Reference<'a> {
             per_command: 2,
             ..Serving::by_threshold(Threshold(4096), &[])
         };
+        let driver = device.driver().kind();
         let mut run = start(device, trace, &serving)?;
         for step in 0..CHECKED {
             run.run_step(step).map_err(|error| in_step(trace, step, error))?;
         }
         run.start_timing().during("the reference")?;
-        Ok(Self { run, trace, samples: Vec::new() })
+        Ok(Self { run, trace, samples: Vec::new(), cores: Cores::new(driver != DriverKind::HOST) })
     }
 
-    /// Times it once more.
+    /// Times it once more, on a quiet core where there is one.
     pub(super) fn sample(&mut self) -> Result<(), Failure> {
+        self.cores.settle();
         let fixed = fixed_us();
         let steps = time(self.run.as_mut(), self.trace, 0..STEPS)?;
         let each = |step: &StepCost| us(step.time + step.gpu.map_or(Duration::ZERO, |gpu| gpu.graph_host));
@@ -89,8 +91,7 @@ impl<'a> Reference<'a> {
 
 /// Waits for moments in which nothing disturbs the calling thread's core.
 pub(super) struct Watch {
-    /// What the fixed work took at least.
-    least: Cell<f64>,
+    cores: Cores,
     /// How much longer may be waited.
     left: Cell<Duration>,
     moments: Cell<u32>,
@@ -100,17 +101,15 @@ pub(super) struct Watch {
 impl Watch {
     /// One that waits, or one that never does: for times that are simulated.
     pub(super) fn new(waits: bool) -> Self {
-        let samples = (0..FIRST_SAMPLES).map(|_| fixed_us());
-        let least = Cell::new(samples.fold(f64::INFINITY, f64::min));
         let left = Cell::new(if waits { MOST_WAITED } else { Duration::ZERO });
-        Self { least, left, moments: Cell::new(0), disturbed: Cell::new(0) }
+        Self { cores: Cores::new(waits), left, moments: Cell::new(0), disturbed: Cell::new(0) }
     }
 
     /// Comes back in a quiet moment, or when it has waited long enough.
     pub(super) fn wait(&self) {
         let started = Instant::now();
         self.moments.set(self.moments.get() + 1);
-        while self.is_disturbed(fixed_us()) {
+        while !self.cores.settle() {
             if started.elapsed() >= self.left.get().min(WAITED_ONCE) {
                 self.disturbed.set(self.disturbed.get() + 1);
                 break;
@@ -120,42 +119,18 @@ impl Watch {
         self.left.set(self.left.get().saturating_sub(started.elapsed()));
     }
 
-    fn is_disturbed(&self, us: f64) -> bool {
-        self.least.set(self.least.get().min(us));
-        us > self.least.get() * QUIET
-    }
-
     /// How quiet it was, in words.
     pub(super) fn text(&self) -> String {
         let (disturbed, moments) = (self.disturbed.get(), self.moments.get());
-        let least = short(self.least.get());
+        let least = short(self.cores.least.get());
         format!(
             "{disturbed} of {moments} repetitions of driver calls began in a disturbed moment (a fixed loop takes {least} µs at least)"
         )
     }
 }
 
-fn fixed_us() -> f64 {
-    let started = Instant::now();
-    std::hint::black_box(fixed_work());
-    us(started.elapsed())
-}
-
-fn us(time: Duration) -> f64 {
+pub(super) fn us(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
-}
-
-/// Locked additions with independent ones between: a chain of dependent ones does not notice a busy sibling of the core.
-fn fixed_work() -> u64 {
-    let counter = AtomicU64::new(0);
-    let mut sums = [0u64; 4];
-    for i in 0..LOOPS {
-        for (n, sum) in sums.iter_mut().enumerate() {
-            *sum = std::hint::black_box(sum.wrapping_add(i ^ n as u64));
-        }
-        counter.fetch_add(1, Ordering::SeqCst);
-    }
-    counter.into_inner() ^ sums.into_iter().fold(0, |all, sum| all ^ sum)
 }
 
 /// What is known of the reference, and how much longer rounds may be repeated.
@@ -269,12 +244,12 @@ mod tests {
         let watch = Watch::new(true);
         watch.left.set(2 * WAITED_ONCE);
         // Nothing is as fast.
-        watch.least.set(0.0);
+        watch.cores.least.set(0.0);
         (0..4).for_each(|_| watch.wait());
         assert_eq!((watch.left.get(), watch.disturbed.get()), (Duration::ZERO, 4));
         assert!(watch.text().starts_with("4 of 4 "));
         // Anything is.
-        watch.least.set(f64::MAX);
+        watch.cores.least.set(f64::MAX);
         watch.wait();
         assert!(watch.text().starts_with("4 of 5 "));
     }

@@ -145,8 +145,9 @@ fn what_counts_is_what_host_and_device_take() {
         for strategy in [case.plan().price, case.strategy(|_| Action::MAP), case.strategy(|_| Action::PATCH)]
         {
             let moved: u64 = case.churn.moves().iter().map(|moves| u64::from(moves.count())).sum();
-            let changed = case.profile.changed_slot.median.times(moved).0 / 4;
-            let looked = case.profile.slot.median.times(case.churn.moves().len() as u64);
+            let slots = case.churn.moves().len() as u64;
+            let changed = case.profile.changed_slot.at(slots).times(moved).0 / 4;
+            let looked = case.profile.slot.median.times(slots);
             let any = case.profile.step.median.plus(looked).0;
             let both = strategy.step.host.0 + strategy.step.gpu.0 - changed - any;
             assert!(both.abs_diff(strategy.counted.0) <= 2, "{name}: {strategy:?}");

@@ -47,6 +47,11 @@ pub const COPY_HOST: [u64; 2] = [3_500, 6];
 /// The same on the GPU behind other work, bytes aside.
 pub const COPY_GPU: [u64; 2] = [2_500, 14];
 
+/// What each of so many slots takes on the host whose buffer changed: ns.
+pub const CHANGED_SLOT: Sizes = &[(256, 30), (1024, 48)];
+/// And each window that is remapped, its driver calls aside.
+pub const REMAP_SLOT: Sizes = &[(8, 300), (512, 9_000)];
+
 /// Times by a slot's bytes: ns.
 pub type Sizes = &'static [(u64, u64)];
 

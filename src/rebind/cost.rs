@@ -49,11 +49,19 @@ const RECORD_AGAIN: Picos = Picos::ns(100_000_000);
 pub(super) struct Costs<'a> {
     profile: &'a Profile,
     rules: Rules,
+    /// How many slots the binding has.
+    slots: u64,
 }
 
 impl<'a> Costs<'a> {
+    /// For a binding of one slot.
     pub(super) const fn new(profile: &'a Profile, rules: Rules) -> Self {
-        Self { profile, rules }
+        Self { profile, rules, slots: 1 }
+    }
+
+    /// The same for one of so many slots.
+    pub(super) const fn of(self, slots: u64) -> Self {
+        Self { slots, ..self }
     }
 
     /// A baked slot moves once.
@@ -67,7 +75,13 @@ impl<'a> Costs<'a> {
         let (p, bytes) = (self.profile, window.get());
         let unmap = self.with_peers(&p.unmap, &p.peer_unmap, &p.further_peer_unmap, bytes);
         let access = self.with_peers(&p.set_access, &p.peer_set_access, &p.further_peer_set_access, bytes);
-        stands_still(unmap.plus(p.map.at(bytes)).plus(access).plus(p.remap_slot.median))
+        stands_still(unmap.plus(p.map.at(bytes)).plus(access).plus(self.among(&p.remap_slot)))
+    }
+
+    /// A time by the number of slots; of more than were measured it is that of the most.
+    fn among(&self, curve: &Curve) -> Picos {
+        let most = curve.points().last().map_or(0, |point| point.bytes);
+        curve.at(self.slots.min(most))
     }
 
     /// A block of `bytes`: alone, or with one peer, and for each peer more.
@@ -178,8 +192,8 @@ impl<'a> Costs<'a> {
     }
 
     /// A slot whose buffer changed, whatever its action.
-    pub(super) const fn changed(&self) -> Cost {
-        Cost { host: self.profile.changed_slot.median, gpu: Picos::ZERO }
+    pub(super) fn changed(&self) -> Cost {
+        Cost { host: self.among(&self.profile.changed_slot), gpu: Picos::ZERO }
     }
 
     /// What counts of `cost`, in picoseconds.
@@ -258,7 +272,7 @@ mod tests {
         let costs = Costs::new(&profile, Rules::default());
         let two = ByteSize::mib(2).get();
         let calls = profile.unmap.at(two).plus(profile.map.at(two)).plus(profile.set_access.at(two));
-        let time = calls.plus(profile.remap_slot.median);
+        let time = calls.plus(profile.remap_slot.at(8));
         assert_eq!(costs.remap(ByteSize::mib(2)), Cost { host: time, gpu: time });
         assert_eq!(costs.any_remap().host, profile.remap.median.plus(profile.remap_wait.median));
     }
@@ -269,6 +283,18 @@ mod tests {
         let costs = Costs::new(&profile, Rules { host_hidden: true, ..Rules::default() });
         assert_eq!(costs.any_step(100), Cost { host: Picos::ns(500), gpu: Picos::ZERO });
         assert_eq!(costs.weigh(costs.any_step(100)), 0);
+    }
+
+    #[test]
+    fn a_slot_takes_what_it_takes_among_so_many_and_no_more_than_was_measured() {
+        let points = [(8, 10), (108, 20)].map(|(bytes, ns)| Point { bytes, time: Figure::ns(ns) });
+        let curve = Curve::new(points.to_vec()).expect("two points");
+        let profile = Profile { changed_slot: curve.clone(), remap_slot: curve, ..h200() };
+        let of = |slots| Costs::new(&profile, Rules::default()).of(slots);
+        let [few, some, many, more] = [1, 58, 108, 10_000].map(|slots| of(slots).changed().host);
+        assert_eq!([few, some, many, more], [10, 15, 20, 20].map(Picos::ns));
+        let remapped = |slots| of(slots).remap(ByteSize::mib(2)).host;
+        assert_eq!(remapped(10_000), remapped(1).plus(Picos::ns(10)));
     }
 
     #[test]
@@ -285,7 +311,7 @@ mod tests {
             further_peer_set_access: curve(9),
             peer_set_access_call: Figure::ns(1000),
             remap: Figure::ns(0),
-            remap_slot: Figure::ns(0),
+            remap_slot: Curve::default(),
             remap_wait: Figure::ns(0),
             ..h200()
         };

@@ -164,7 +164,7 @@ const fn steps(churn: &Churn) -> u32 {
 
 impl<'a> Situation<'a> {
     const fn costs(&self) -> Costs<'a> {
-        Costs::new(self.profile, self.rules)
+        Costs::new(self.profile, self.rules).of(self.slots.len() as u64)
     }
 
     fn moves(&self, i: usize) -> Moves {

@@ -67,8 +67,9 @@ pub struct Profile {
     pub first_peer_set_access: Curve,
     /// What a step takes besides in which anything is remapped: driver calls that are slower after others.
     pub remap: Figure,
-    /// What each window that is remapped takes outside of driver calls: books that are kept.
-    pub remap_slot: Figure,
+    /// What each window that is remapped takes besides its driver calls, by how many slots there are: books that are kept,
+    /// and calls that take longer where there are many.
+    pub remap_slot: Curve,
     /// What it costs that a remap waits for the step before: how long the device stands still around the wait.
     pub remap_wait: Figure,
 
@@ -98,8 +99,8 @@ pub struct Profile {
     pub step: Figure,
     /// What begin takes to look at each slot: host time.
     pub slot: Figure,
-    /// What begin takes for each slot whose buffer changed, whatever its action: host time.
-    pub changed_slot: Figure,
+    /// What begin takes for each slot whose buffer changed, whatever its action, by how many slots there are: host time.
+    pub changed_slot: Curve,
 
     /// What any step takes besides in which a command is patched.
     pub patch: Charge,

@@ -27,6 +27,10 @@ const OTHER_SLICES: [(usize, u64); 4] = [(480, 4), (128, 64 << 10), (64, 2 * MIB
 /// Slots that are mapped, of which one moves, or all.
 pub(super) const MAPPED: usize = 8;
 
+/// So many slots of a binding are many, and so many that are mapped.
+const MANY: usize = 1000;
+const MANY_MAPPED: usize = 512;
+
 /// What is measured before what builds on it, in µs.
 pub(super) struct Lab<'a> {
     pub(super) device: Arc<Device>,
@@ -153,10 +157,11 @@ impl Lab<'_> {
         let rest = self.run(COPIED)?;
         let moved = self.run(Kind { small: (256, 256), ..COPIED })?;
         self.changed = ((moved.host - rest.host) / 256.0).max(0.0);
-        let all = [&mut profile.step, &mut profile.slot, &mut profile.changed_slot];
-        for (place, us) in all.into_iter().zip([self.step, self.slot, self.changed]) {
-            *place = figure(us, 0.0);
-        }
+        (profile.step, profile.slot) = (figure(self.step, 0.0), figure(self.slot, 0.0));
+        // Of many, more lie where the caches do not reach.
+        let [rest, moved] = [0, MANY].map(|moving| self.run(Kind { small: (MANY, moving), ..COPIED }));
+        let many = (moved?.host - rest?.host) / MANY as f64;
+        profile.changed_slot = by_count([(256, self.changed), (MANY, many)]);
         Ok(())
     }
 
@@ -172,7 +177,7 @@ impl Lab<'_> {
         let [rest, beside] = [0, 1].map(|moving| self.run(mapped(256, moving)));
         let outside = |step: &Step| step.host - step.driver;
         let each = (outside(&all) - outside(&one)) / (MAPPED - 1) as f64;
-        profile.remap_slot = figure(each - self.changed, 0.0);
+        let few = (MAPPED, each - self.changed);
         profile.remap_wait = figure(outside(&one) - outside(&none) - each, 0.0);
         let at = 2 * MIB;
         let calls = profile.unmap.at(at).plus(profile.map.at(at)).plus(profile.set_access.at(at));
@@ -181,6 +186,13 @@ impl Lab<'_> {
         // In between, and as far away from either.
         let middle = f64::midpoint(alone, beside);
         profile.remap = figure(middle, (middle - alone).abs());
+        profile.remap_slot = by_count([few]);
+        if self.has_room(MANY_MAPPED, 2 * MIB) {
+            let [rest, moved] = [0, MANY_MAPPED]
+                .map(|moving| self.run(Kind { small: (0, 0), large: (MANY_MAPPED, moving), ..COPIED }));
+            let many = (moved?.host - rest?.host) / MANY_MAPPED as f64 - calls - self.changed;
+            profile.remap_slot = by_count([few, (MANY_MAPPED, many)]);
+        }
         Ok(())
     }
 
@@ -254,6 +266,12 @@ const PATCHED: [(usize, usize, usize); 9] = [
     (512, 200, 2),
     (512, 512, 2),
 ];
+
+/// Times in µs by how many slots there are.
+fn by_count<const N: usize>(times: [(usize, f64); N]) -> Curve {
+    let point = |(slots, us)| Point { bytes: slots as u64, time: figure(us, 0.0) };
+    Curve::new(times.map(point).to_vec()).unwrap_or_default()
+}
 
 /// How long so many slots of so many bytes are read and written, in µs.
 fn moving_us(bandwidth: u64, slots: usize, bytes: u64) -> f64 {

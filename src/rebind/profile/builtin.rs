@@ -54,7 +54,7 @@ pub(super) fn h200() -> Profile {
         // `gvmm bench steps` made were dearer throughout (patched commands), nearer to these. By itself a remap slows no
         // other call; beside copies it is 4 µs dearer.
         remap: Figure::ns(1_000).spread_ns(3_400),
-        remap_slot: Figure::ns(180),
+        remap_slot: by_size(h200::REMAP_SLOT),
         remap_wait: Figure::ns(1_300),
         copy_in: h200_copy(h200::COPY_HOST, h200::COPY_GPU[0], h200::SLICE_IN),
         copy_out: h200_copy(h200::COPY_HOST, h200::COPY_GPU[0], h200::SLICE_OUT),
@@ -67,7 +67,7 @@ pub(super) fn h200() -> Profile {
         anew_out: anew(h200::ANEW_LAUNCH[1], h200::ANEW_OUT),
         step: Figure::ns(150),
         slot: Figure { median: Picos(2_300), spread: Picos::ZERO },
-        changed_slot: Figure::ns(37),
+        changed_slot: by_size(h200::CHANGED_SLOT),
         patch: Charge { host: Figure::ns(400), gpu: Figure::ns(250) },
         patch_slot: Figure::ns(20),
         // A command of which one slot changes takes half as long as one with two or more.
@@ -118,7 +118,7 @@ pub(super) fn cautious(driver: DriverKind, bandwidth: u64) -> Profile {
         further_peer_unmap: by_bytes([30_000, 40_000, 60_000, 160_000]),
         first_peer_set_access: by_bytes([2_000_000, 3_000_000, 20_000_000, 20_000_000]),
         remap: Figure::ns(remap),
-        remap_slot: Figure::ns(500),
+        remap_slot: by_size(&[(1, 500)]),
         remap_wait: Figure::ns(50_000),
         copy_in: copy(),
         copy_out: copy(),
@@ -133,7 +133,7 @@ pub(super) fn cautious(driver: DriverKind, bandwidth: u64) -> Profile {
         anew_out: anew(0, &[(4, 0)]),
         step: Figure::ns(500),
         slot: Figure::ns(10),
-        changed_slot: Figure::ns(100),
+        changed_slot: by_size(&[(1, 100)]),
         // XLA's own patched launches take about 100 µs more than others, and 1.7 µs a node.
         patch: Charge { host: Figure::ns(100_000), gpu: Figure::ns(0) },
         patch_slot: Figure::ns(100),
@@ -149,7 +149,7 @@ fn by_mib(points: &[(u64, u64, u64)]) -> Curve {
     Curve::new(points.iter().map(point).collect()).unwrap_or_default()
 }
 
-/// Times in ns by bytes.
+/// Times in ns by bytes, or by how many slots there are.
 fn by_size(points: h200::Sizes) -> Curve {
     let point = |&(bytes, ns)| Point { bytes, time: Figure::ns(ns) };
     Curve::new(points.iter().map(point).collect()).unwrap_or_default()

@@ -37,7 +37,7 @@ fn visit(profile: &mut Profile, each: &mut dyn FnMut(&str, Field<'_>)) {
     each("further_peer_unmap_us", Field::Curve(&mut p.further_peer_unmap));
     each("first_peer_set_access_us", Field::Curve(&mut p.first_peer_set_access));
     each("remap_us", Field::Time(&mut p.remap));
-    each("remap_slot_us", Field::Time(&mut p.remap_slot));
+    each("remap_slot_us", Field::Curve(&mut p.remap_slot));
     each("remap_wait_us", Field::Time(&mut p.remap_wait));
     visit_copy("copy_in", &mut p.copy_in, each);
     visit_copy("copy_out", &mut p.copy_out, each);
@@ -50,7 +50,7 @@ fn visit(profile: &mut Profile, each: &mut dyn FnMut(&str, Field<'_>)) {
     visit_anew("anew_out", &mut p.anew_out, each);
     each("step_us", Field::Time(&mut p.step));
     each("slot_us", Field::Time(&mut p.slot));
-    each("changed_slot_us", Field::Time(&mut p.changed_slot));
+    each("changed_slot_us", Field::Curve(&mut p.changed_slot));
     visit_charge("patch", &mut p.patch, each);
     each("patch_slot_us", Field::Time(&mut p.patch_slot));
     visit_charge("patch_command", &mut p.patch_command, each);
@@ -91,7 +91,8 @@ pub(super) fn write(profile: &Profile) -> String {
 }
 
 const HEAD: &str = "# What serving slots costs on a device, for GVMM_PROFILE.
-# Times in microseconds, as `median` or `median +- spread`; by a block's bytes as `bytes: time, bytes: time`.
+# Times in microseconds, as `median` or `median +- spread`; by a block's bytes as `bytes: time, bytes: time`, and those of
+# remap_slot and changed_slot by the number of a binding's slots.
 # Host times are the calling thread's, gpu times what the stream takes longer.
 ";
 
@@ -222,7 +223,7 @@ fn empty() -> Profile {
         further_peer_unmap: Curve::default(),
         first_peer_set_access: Curve::default(),
         remap: time,
-        remap_slot: time,
+        remap_slot: Curve::default(),
         remap_wait: time,
         copy_in: copy(),
         copy_out: copy(),
@@ -235,7 +236,7 @@ fn empty() -> Profile {
         anew_out: Anew::default(),
         step: time,
         slot: time,
-        changed_slot: time,
+        changed_slot: Curve::default(),
         patch: charge,
         patch_slot: time,
         patch_command: charge,

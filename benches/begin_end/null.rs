@@ -23,8 +23,9 @@ pub(crate) struct Null {
 }
 
 impl Null {
+    /// An address, or a number, from which on `step` are nobody else's: aligned as a device's are.
     fn next(&self, step: u64) -> u64 {
-        (1 << 40) + self.next.fetch_add(step, Ordering::Relaxed)
+        (1 << 40) + self.next.fetch_add(step.next_multiple_of(MIB2), Ordering::Relaxed)
     }
 }
 

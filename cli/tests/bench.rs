@@ -381,7 +381,7 @@ fn a_profile_can_be_read_and_says_what_it_does_not_know() {
         let little = "# not measured here, but taken from the built-in profile: cache_bytes, cold_slot, anew_slot, anew_in, anew_out";
         assert_eq!(left, Some(if driver == "host" { expected } else { little }));
         let curve = profile.copy_in.slice_gpu.points().iter().map(|point| point.bytes).collect::<Vec<u64>>();
-        assert_eq!(curve, if driver == "host" { vec![4096] } else { vec![4, 4096, 64 << 10] });
+        assert_eq!(curve, if driver == "host" { vec![4096] } else { vec![4, 4096, 16 << 10, 64 << 10] });
         assert!(text.lines().any(|line| line.starts_with("# steps, slots (moving) 256 (256) of 4096 B")));
         // What it is about is checked when it is used.
         let mut used = gvmm(driver, &["steps", &recording(folder.path()), "--threshold", "auto"]);

@@ -48,7 +48,7 @@ pub const COPY_HOST: [u64; 2] = [3_500, 6];
 pub const COPY_GPU: [u64; 2] = [2_500, 14];
 
 /// What each of so many slots takes on the host whose buffer changed: ns.
-pub const CHANGED_SLOT: Sizes = &[(256, 30), (1024, 48)];
+pub const CHANGED_SLOT: Sizes = &[(256, 32), (1000, 40)];
 /// And each window that is remapped, its driver calls aside.
 pub const REMAP_SLOT: Sizes = &[(8, 300), (512, 9_000)];
 
@@ -65,16 +65,17 @@ pub const SLICE_OUT: Sizes = &[(4, 1), (64 << 10, 1), (2 << 20, 160), (32 << 20,
 pub const CACHE_BYTES: u64 = 16 << 20;
 /// What each slot then takes longer. Kernels look at all of up to 64 KiB, and at a part of larger ones.
 pub const COLD_SLOT: Sizes =
-    &[(4, 218), (4 << 10, 375), (64 << 10, 3_610), (2 << 20, 281), (256 << 20, 3_370)];
-/// What each slot that is not copied takes longer in a step that remaps: `gvmm bench profile`.
+    &[(4, 218), (4 << 10, 375), (64 << 10, 3_610), (128 << 10, 232), (2 << 20, 281), (256 << 20, 3_370)];
+/// What each slot that is not copied takes longer in a step that remaps anything: means of three runs of `gvmm bench profile`
+/// on 2026-12-01.
 pub const ANEW_SLOT: Sizes =
-    &[(4, 113), (4 << 10, 113), (64 << 10, 860), (512 << 10, 620), (4 << 20, 150), (16 << 20, 480)];
-/// What the launches of the joint copies take longer then, in and out.
-pub const ANEW_LAUNCH: [u64; 2] = [13_000, 24_000];
-/// And each slice that is copied in.
-pub const ANEW_IN: Sizes = &[(4, 18), (4 << 10, 280), (64 << 10, 550), (512 << 10, 400), (4 << 20, 75)];
+    &[(4, 97), (4 << 10, 62), (64 << 10, 645), (128 << 10, 263), (1 << 20, 456), (16 << 20, 209)];
+/// What each takes longer then that is copied in.
+pub const ANEW_IN: Sizes =
+    &[(4, 50), (4 << 10, 272), (64 << 10, 521), (128 << 10, 122), (1 << 20, 365), (16 << 20, 2_985)];
 /// Or out.
-pub const ANEW_OUT: Sizes = &[(4, 35), (4 << 10, 6), (64 << 10, 800), (512 << 10, 380), (4 << 20, 160)];
+pub const ANEW_OUT: Sizes =
+    &[(4, 127), (4 << 10, 106), (64 << 10, 627), (128 << 10, 194), (1 << 20, 513), (16 << 20, 3_774)];
 
 /// Bytes a second, reads and writes both counted: 1 GiB in 504 µs.
 pub const BANDWIDTH: u64 = 4_260_000_000_000;

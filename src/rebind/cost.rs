@@ -131,18 +131,8 @@ impl<'a> Costs<'a> {
     pub(super) fn anew_copy(&self, slot: &Slot) -> Cost {
         let (p, bytes) = (self.profile, slot.bytes.get());
         let ways = [(slot.direction.reads(), &p.anew_in), (slot.direction.writes(), &p.anew_out)];
-        let each = ways.into_iter().filter(|(goes, _)| *goes).map(|(_, anew)| anew.slice.at(bytes));
+        let each = ways.into_iter().filter(|(goes, _)| *goes).map(|(_, anew)| anew.at(bytes));
         Cost { host: Picos::ZERO, gpu: each.fold(Picos::ZERO, Picos::plus) }
-    }
-
-    /// What such a step's launches of the joint copies cost more, in and out: the device has nothing else to do until
-    /// they are there.
-    pub(super) fn any_anew_copy(&self) -> [Cost; 2] {
-        let is_launched = self.rules.copies == CopyPath::Launched;
-        [&self.profile.anew_in, &self.profile.anew_out].map(|anew| Cost {
-            host: Picos::ZERO,
-            gpu: if is_launched { anew.launch.median } else { Picos::ZERO },
-        })
     }
 
     /// How many bytes may be copied before they do; none where that is not known. A copied byte is read in one place and

@@ -215,8 +215,6 @@ impl<'a> Situation<'a> {
         let kept =
             kinds.sum(copied(false), |kind| Cost { gpu: kind.anew.gpu.less(known(kind)), ..kind.anew });
         let anew = kept.plus(kinds.sum(copied(true), |kind| kind.anew_copy));
-        let anew_copies = costs.any_anew_copy().into_iter().zip(copies).filter(|(_, steps)| *steps > 0);
-        let anew = anew_copies.fold(anew, |anew, (launch, _)| anew.plus(launch));
         let charges = [
             costs.any_step(self.slots.len() as u64).times(steps),
             costs.any_remap().plus(anew).times(remaps),

@@ -8,7 +8,7 @@ mod builtin;
 mod figure;
 mod text;
 
-pub use figure::{Anew, Charge, Curve, Figure, JointCopy, Picos, Point};
+pub use figure::{Charge, Curve, Figure, JointCopy, Picos, Point};
 
 use crate::driver::{DeviceInfo, DriverKind};
 
@@ -90,10 +90,10 @@ pub struct Profile {
     /// What each slot that is not copied costs a step in which anything is remapped, by its bytes: how much longer the command
     /// buffer takes that looks up addresses and reads data anew, the time aside that the device stands still.
     pub anew_slot: Curve,
-    /// What the joint copy in costs such a step besides.
-    pub anew_in: Anew,
-    /// What the joint copy out costs it.
-    pub anew_out: Anew,
+    /// What each slot that is copied in takes longer on the GPU in such a step, by its bytes.
+    pub anew_in: Curve,
+    /// The same of one that is copied out.
+    pub anew_out: Curve,
 
     /// What begin and end of any step take, whatever its slots: host time.
     pub step: Figure,

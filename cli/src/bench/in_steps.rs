@@ -22,7 +22,8 @@ use std::sync::Arc;
 /// Slices of joint copies.
 const SLICES: [usize; 3] = [1, 128, 480];
 /// So many of other sizes, which by themselves leave the cache to the commands where that may be.
-const OTHER_SLICES: [(usize, u64); 4] = [(480, 4), (128, 64 << 10), (64, 2 * MIB), (8, 32 * MIB)];
+const OTHER_SLICES: [(usize, u64); 5] =
+    [(480, 4), (256, 16 << 10), (128, 64 << 10), (64, 2 * MIB), (8, 32 * MIB)];
 
 /// Slots that are mapped, of which one moves, or all.
 pub(super) const MAPPED: usize = 8;
@@ -158,10 +159,12 @@ impl Lab<'_> {
         let moved = self.run(Kind { small: (256, 256), ..COPIED })?;
         self.changed = ((moved.host - rest.host) / 256.0).max(0.0);
         (profile.step, profile.slot) = (figure(self.step, 0.0), figure(self.slot, 0.0));
-        // Of many, more lie where the caches do not reach.
-        let [rest, moved] = [0, MANY].map(|moving| self.run(Kind { small: (MANY, moving), ..COPIED }));
-        let many = (moved?.host - rest?.host) / MANY as f64;
-        profile.changed_slot = by_count([(256, self.changed), (MANY, many)]);
+        let few = (256, self.changed);
+        profile.changed_slot = by_count([few]);
+        if self.has_room(MANY, 2 * MIB) {
+            let [rest, moved] = [0, MANY].map(|moving| self.run(Kind { small: (MANY, moving), ..COPIED }));
+            profile.changed_slot = by_count([few, (MANY, (moved?.host - rest?.host) / MANY as f64)]);
+        }
         Ok(())
     }
 

@@ -212,9 +212,7 @@ fn a_price_has_what_a_remap_makes_cold_and_how_long_the_device_stands_still() {
             let (anew, known) = (costs.anew(slot).gpu, costs.cold(std::iter::once(slot)).gpu);
             if cache_bytes == 4096 { anew.less(known) } else { anew }
         };
-        let [launch_in, launch_out] = costs.any_anew_copy();
-        let copied = costs.anew_copy(&slots[0]).plus(launch_in).plus(launch_out).gpu;
-        let anew = copied.plus(more(&slots[1])).plus(more(&slots[2]));
+        let anew = costs.anew_copy(&slots[0]).gpu.plus(more(&slots[1])).plus(more(&slots[2]));
         (price(&situation, &actions), still, anew)
     };
     let others = [Action::COPY, Action::BAKE, Action::BAKE];

@@ -1,6 +1,6 @@
 //! Profiles that need no file.
 
-use super::{Anew, Charge, Curve, Figure, JointCopy, Origin, Picos, Point, Profile};
+use super::{Charge, Curve, Figure, JointCopy, Origin, Picos, Point, Profile};
 use crate::driver::{DeviceInfo, DriverKind, h200};
 
 const MIB: u64 = 1 << 20;
@@ -63,8 +63,8 @@ pub(super) fn h200() -> Profile {
         cache_bytes: h200::CACHE_BYTES,
         cold_slot: by_size(h200::COLD_SLOT),
         anew_slot: by_size(h200::ANEW_SLOT),
-        anew_in: anew(h200::ANEW_LAUNCH[0], h200::ANEW_IN),
-        anew_out: anew(h200::ANEW_LAUNCH[1], h200::ANEW_OUT),
+        anew_in: by_size(h200::ANEW_IN),
+        anew_out: by_size(h200::ANEW_OUT),
         step: Figure::ns(150),
         slot: Figure { median: Picos(2_300), spread: Picos::ZERO },
         changed_slot: by_size(h200::CHANGED_SLOT),
@@ -84,11 +84,6 @@ fn h200_copy(host: [u64; 2], launch: u64, slice: h200::Sizes) -> JointCopy {
         slice_host: Figure::ns(host[1]),
         slice_gpu: by_size(slice),
     }
-}
-
-/// Copies after a remap, in ns.
-fn anew(launch: u64, slice: h200::Sizes) -> Anew {
-    Anew { launch: Figure::ns(launch), slice: by_size(slice) }
 }
 
 /// For a device that was not measured. Remaps are taken to be dear, since where they are cheap a copy still serves
@@ -129,8 +124,8 @@ pub(super) fn cautious(driver: DriverKind, bandwidth: u64) -> Profile {
         cold_slot: by_size(&[(4, 0)]),
         // Small beside its remaps.
         anew_slot: by_size(&[(4, 0)]),
-        anew_in: anew(0, &[(4, 0)]),
-        anew_out: anew(0, &[(4, 0)]),
+        anew_in: by_size(&[(4, 0)]),
+        anew_out: by_size(&[(4, 0)]),
         step: Figure::ns(500),
         slot: Figure::ns(10),
         changed_slot: by_size(&[(1, 100)]),

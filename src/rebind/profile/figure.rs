@@ -104,15 +104,6 @@ pub struct JointCopy {
     pub slice_gpu: Curve,
 }
 
-/// What joint copies in one direction take longer on the GPU in a step in which something is remapped.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Anew {
-    /// The launch, for which the device waits.
-    pub launch: Figure,
-    /// Each slice, by its bytes: its addresses are looked up anew.
-    pub slice: Curve,
-}
-
 /// One measured point of a curve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Point {

@@ -1,6 +1,6 @@
 //! A profile as text: `key = value` lines.
 
-use super::{Anew, Charge, Curve, Figure, JointCopy, Origin, Picos, Point, Profile};
+use super::{Charge, Curve, Figure, JointCopy, Origin, Picos, Point, Profile};
 use std::collections::HashMap;
 use std::fmt::Write;
 
@@ -46,8 +46,8 @@ fn visit(profile: &mut Profile, each: &mut dyn FnMut(&str, Field<'_>)) {
     each("cache_bytes", Field::Bytes(&mut p.cache_bytes));
     each("cold_slot_gpu_us", Field::Curve(&mut p.cold_slot));
     each("anew_slot_gpu_us", Field::Curve(&mut p.anew_slot));
-    visit_anew("anew_in", &mut p.anew_in, each);
-    visit_anew("anew_out", &mut p.anew_out, each);
+    each("anew_in_gpu_us", Field::Curve(&mut p.anew_in));
+    each("anew_out_gpu_us", Field::Curve(&mut p.anew_out));
     each("step_us", Field::Time(&mut p.step));
     each("slot_us", Field::Time(&mut p.slot));
     each("changed_slot_us", Field::Curve(&mut p.changed_slot));
@@ -62,11 +62,6 @@ fn visit_copy(name: &str, copy: &mut JointCopy, each: &mut dyn FnMut(&str, Field
     visit_charge(&format!("{name}_launch"), &mut copy.launch, each);
     each(&format!("{name}_slice_host_us"), Field::Time(&mut copy.slice_host));
     each(&format!("{name}_slice_gpu_us"), Field::Curve(&mut copy.slice_gpu));
-}
-
-fn visit_anew(name: &str, anew: &mut Anew, each: &mut dyn FnMut(&str, Field<'_>)) {
-    each(&format!("{name}_launch_gpu_us"), Field::Time(&mut anew.launch));
-    each(&format!("{name}_slice_gpu_us"), Field::Curve(&mut anew.slice));
 }
 
 fn visit_charge(name: &str, charge: &mut Charge, each: &mut dyn FnMut(&str, Field<'_>)) {
@@ -232,8 +227,8 @@ fn empty() -> Profile {
         cache_bytes: 0,
         cold_slot: Curve::default(),
         anew_slot: Curve::default(),
-        anew_in: Anew::default(),
-        anew_out: Anew::default(),
+        anew_in: Curve::default(),
+        anew_out: Curve::default(),
         step: time,
         slot: time,
         changed_slot: Curve::default(),
@@ -282,8 +277,7 @@ mod tests {
         copy_out_launch_host_us copy_out_launch_gpu_us copy_out_slice_host_us copy_out_slice_gpu_us \
         plan_in_launch_host_us plan_in_launch_gpu_us plan_in_slice_host_us plan_in_slice_gpu_us \
         plan_out_launch_host_us plan_out_launch_gpu_us plan_out_slice_host_us plan_out_slice_gpu_us \
-        cache_bytes cold_slot_gpu_us anew_slot_gpu_us anew_in_launch_gpu_us anew_in_slice_gpu_us anew_out_launch_gpu_us \
-        anew_out_slice_gpu_us step_us slot_us changed_slot_us patch_host_us patch_gpu_us patch_slot_us \
+        cache_bytes cold_slot_gpu_us anew_slot_gpu_us anew_in_gpu_us anew_out_gpu_us step_us slot_us changed_slot_us patch_host_us patch_gpu_us patch_slot_us \
         patch_command_host_us patch_command_gpu_us patch_single_host_us patch_single_gpu_us host_hidden";
 
     #[test]

@@ -118,7 +118,7 @@ fn a_profile_decides_and_another_devices_is_refused() {
     assert_eq!(by_variable(&mine), ([394, 0, 0, 196], String::new()));
     profile.origin.device = "another".into();
     let another = write(folder.path(), "another", profile.to_text().as_bytes());
-    let wrong = write(folder.path(), "wrong", b"format = 5\n");
+    let wrong = write(folder.path(), "wrong", b"format = 6\n");
     for (file, message) in [
         (another.as_str(), "it was measured with device `another`"),
         (wrong.as_str(), "the key `device` is missing"),

@@ -28,6 +28,7 @@ static struct {
     int device;
     void *queue, *address, *other;
     int32_t status;
+    uint32_t operation;
 } last;
 static char memory[64];
 
@@ -55,6 +56,7 @@ static gvmm_status message(char *out, size_t room, size_t *needed) {
 static gvmm_status detail(gvmm_error_detail *out) {
     CHECK(out->struct_size <= sizeof *out);
     out->status = last.status;
+    out->operation = last.operation;
     return GVMM_STATUS_SUCCESS;
 }
 
@@ -88,11 +90,16 @@ int main(int count, char **words) {
     CHECK(tensor(0, 0, says) == 0);
     for (gvmm_status status : {GVMM_ERROR_OUT_OF_DEVICE_MEMORY, GVMM_ERROR_INVALID_SIZE, GVMM_ERROR_INVALID_STREAM}) {
         last.status = status;
+        last.operation = GVMM_OPERATION_ALLOCATE;
         bool memory_is_short = status != GVMM_ERROR_INVALID_STREAM;
         CHECK(tensor(7000, 0, says) == (memory_is_short ? 1 : 2));
         CHECK(says.find("7000 bytes on device 0") != std::string::npos && says.find("why it is so") != std::string::npos);
         CHECK((says.find("out of memory") != std::string::npos) == memory_is_short);
     }
+    // A setting that does not fit the device is no lack of memory.
+    last.status = GVMM_ERROR_INVALID_SIZE;
+    last.operation = GVMM_OPERATION_OPEN;
+    CHECK(tensor(7000, 0, says) == 2 && says.find("out of memory") == std::string::npos);
     last.status = 0;
     CHECK(tensor(7000, 0, says) == 0);
 

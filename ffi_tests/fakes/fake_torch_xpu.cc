@@ -14,6 +14,11 @@ namespace c10::xpu::XPUCachingAllocator {
 std::atomic<XPUAllocator *> allocator{nullptr};
 }
 
+// Headers of later versions ask for it where nothing of ours comes.
+namespace c10::xpu {
+C10_XPU_API sycl::device &get_raw_device(c10::DeviceIndex) { TORCH_CHECK(false, "there is no device here"); }
+} // namespace c10::xpu
+
 namespace torch::xpu::XPUPluggableAllocator {
 using Stats = c10::CachingDeviceAllocator::DeviceStats;
 

@@ -14,6 +14,8 @@ struct detail {
     int32_t status;
     uint32_t operation;
 };
+// The group of memory, and a size that is more than a device can have: no setting that does not fit it, which is of opening.
+bool is_shortage(const detail &why) { return why.status / 100 == 2 || (why.status == 102 && why.operation == 10); }
 using detail_function = int32_t(detail *);
 using delete_function = void(void *);
 alloc_function *alloc;
@@ -37,8 +39,7 @@ extern "C" void *gvmm_shim_alloc(std::size_t size, int device, void *stream) {
     detail why{sizeof(detail), 0, 0};
     message(text, sizeof text, &needed);
     last(&why);
-    // The group of memory, and a size that is more than a device can have.
-    TORCH_CHECK_WITH(OutOfMemoryError, why.status / 100 != 2 && why.status != 102, "CUDA out of memory. Tried to allocate ",
+    TORCH_CHECK_WITH(OutOfMemoryError, !is_shortage(why), "CUDA out of memory. Tried to allocate ",
                      size, " bytes on device ", device, ". gvmm: ", text);
     TORCH_CHECK(false, "gvmm could not allocate ", size, " bytes on device ", device, ": ", text);
     return nullptr;

@@ -19,6 +19,8 @@ using alloc_function = void *(std::size_t, int, sycl::queue *);
 using free_function = void(void *, std::size_t, int, sycl::queue *);
 using record_function = void(void *, sycl::queue *);
 using message_function = int32_t(char *, std::size_t, std::size_t *);
+// The group of memory, and a size that is more than a device can have: no setting that does not fit it, which is of opening.
+bool is_shortage(const detail &why) { return why.status / 100 == 2 || (why.status == 102 && why.operation == 10); }
 using detail_function = int32_t(detail *);
 
 template <class F> F *as(void *address) { return reinterpret_cast<F *>(address); }
@@ -37,8 +39,7 @@ extern "C" void gvmm_xpu_shim_install(void *const *functions) {
         detail why{sizeof(detail), 0, 0};
         message(text, sizeof text, &needed);
         last(&why);
-        // The group of memory, and a size that is more than a device can have.
-        TORCH_CHECK_WITH(OutOfMemoryError, why.status / 100 != 2 && why.status != 102, "XPU out of memory. Tried to allocate ",
+        TORCH_CHECK_WITH(OutOfMemoryError, !is_shortage(why), "XPU out of memory. Tried to allocate ",
                          size, " bytes on device ", device, ". gvmm: ", text);
         TORCH_CHECK(false, "gvmm could not allocate ", size, " bytes on device ", device, ": ", text);
         return address;

@@ -5,7 +5,7 @@ mod anew;
 mod calls;
 mod cell;
 mod copies;
-mod core;
+mod cores;
 mod figures;
 mod fit;
 mod grant;

@@ -52,7 +52,7 @@ pub const CHANGED_SLOT: Sizes = &[(256, 32), (1000, 40)];
 /// And each window that is remapped, its driver calls aside.
 pub const REMAP_SLOT: Sizes = &[(8, 300), (512, 9_000)];
 
-/// Times by a slot's bytes: ns.
+/// Times by a slot's bytes, or by how many slots there are: ns.
 pub type Sizes = &'static [(u64, u64)];
 
 /// What a slice that is copied in takes on the GPU besides its bytes, what reads it afterwards included: it is where the

@@ -99,9 +99,8 @@ impl Heap {
     fn hand_out(&mut self, i: u32, slack: u16) -> u32 {
         let node = &mut self.nodes[i];
         (node.state, node.slack, node.back) = (State::Used, slack, NIL);
-        let start = node.start;
-        self.starts.set(start, i);
-        start
+        self.starts.set(node.start, i);
+        node.start
     }
 
     /// The block in use that starts at `unit`.
@@ -183,8 +182,7 @@ impl Heap {
     }
 
     #[inline]
-    fn join_free(&mut self, i: u32) {
-        let mut i = i;
+    fn join_free(&mut self, mut i: u32) {
         let (prev, next) = (self.nodes[i].prev, self.nodes[i].next);
         if self.nodes.is(next, State::Free) {
             self.index.remove(&mut self.nodes, next);

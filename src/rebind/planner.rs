@@ -294,21 +294,19 @@ impl<'a> Situation<'a> {
 /// How many commands there are, and the number of each, in order. A table serves as long as it is small.
 fn numbered(commands: &[u32]) -> (u32, impl Fn(u32) -> u32 + use<>) {
     let last = commands.iter().copied().max().map_or(0, |last| last as usize + 1);
-    let (mut table, mut known) = (Vec::new(), Vec::new());
     if last <= 4 * commands.len() {
-        table = vec![0; last];
+        let mut table = vec![0; last];
         commands.iter().for_each(|&command| table[command as usize] = 1);
         let mut sum = 0;
         for number in &mut table {
             (*number, sum) = (sum, sum + *number);
         }
-        return (sum, numbers(table, known));
+        return (sum, numbers(table, Vec::new()));
     }
-    known.extend_from_slice(commands);
+    let mut known = commands.to_vec();
     known.sort_unstable();
     known.dedup();
-    table.clear();
-    (known.len() as u32, numbers(table, known))
+    (known.len() as u32, numbers(Vec::new(), known))
 }
 
 fn numbers(table: Vec<u32>, known: Vec<u32>) -> impl Fn(u32) -> u32 {

@@ -88,7 +88,8 @@ pub struct Profile {
     /// as if those that are copied paid it too: it is on or off.
     pub cold_slot: Curve,
     /// What each slot that is not copied costs a step in which anything is remapped, by its bytes: how much longer the command
-    /// buffer takes that looks up addresses and reads data anew, the time aside that the device stands still.
+    /// buffer takes that looks up addresses and reads data anew, the time aside that the device stands still. A plan is
+    /// chosen as if those that are copied paid this too, and not what follows.
     pub anew_slot: Curve,
     /// What each slot that is copied in takes longer on the GPU in such a step, by its bytes.
     pub anew_in: Curve,

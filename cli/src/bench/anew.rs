@@ -16,6 +16,7 @@ const STAYING: [(usize, u64); 6] =
 
 impl Lab<'_> {
     pub(super) fn anew(&mut self, profile: &mut Profile, missing: &mut Missing) -> Result<(), Failure> {
+        // They take the most: a buffer has 2 MiB at least.
         let (slots, bytes) = STAYING[0];
         if !self.device.capabilities().has(Capabilities::VIRTUAL_MEMORY) || !self.has_room(slots, 2 * MIB) {
             missing.extend(["anew_slot", "anew_in", "anew_out"]);

@@ -112,12 +112,8 @@ impl Lab<'_> {
             small.0, small.1, bytes[0], large.0, large.1, bytes[1]
         );
         let by = format!("{plan:?}, copies {copies:?}, {per_command} a command");
-        let times = format!(
-            "host {:.3}, in calls {:.3}, gpu {:.3}",
-            step.host,
-            step.driver,
-            step.gpu.unwrap_or(f64::NAN)
-        );
+        let gpu = step.gpu.map_or_else(String::new, |us| format!(", gpu {us:.3}"));
+        let times = format!("host {:.3}, in calls {:.3}{gpu}", step.host, step.driver);
         self.points += &format!("# steps, slots (moving) {slots}, {way}; {by}: {times}\n");
         Ok(step)
     }

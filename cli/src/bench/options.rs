@@ -8,8 +8,10 @@ use gvmm::units::ByteSize;
 ///
 /// Blocks are created, mapped, made accessible, unmapped and released, by block size and number of blocks; all of
 /// them are remapped, and one among them; with access for the device alone, for one peer, for several in one call,
-/// and in one call for each; by themselves, and beside a block elsewhere to which the same devices have access. Shown are medians with quartiles, and the driver calls beside the times. What the
-/// device's free memory does not allow is skipped and said. Each block has memory of its own.
+/// and in one call for each; by themselves, and beside a block elsewhere to which the same devices have access. Shown
+/// are medians with quartiles, and the driver calls beside the times. What the device's free memory does not allow is
+/// skipped and said. Each block has memory of its own. On a real device each repetition waits a little for a quiet
+/// moment, and the thread goes to a core that nobody disturbs if there is one.
 ///
 /// What --json prints and --save writes can be given to `gvmm steps --costs`, so that the host driver takes as long.
 #[derive(Args)]
@@ -59,7 +61,9 @@ pub(crate) struct Vmm {
 /// command buffer. Each step is run by all before the next, in one process, and all data is checked; then the steps are
 /// run once more for their times, strategies in turn, with nobody looking at data, so that what drifts hits all alike. Counts
 /// are means and times medians over the steps from the seventh on; beside them are the times of the steps that were
-/// checked. Ratios are to the best pure strategy, and to that with XLA's rule slot by slot in its place; predicted is what the profile says of the actions in force.
+/// checked. Ratios are to the best pure strategy, and once more with XLA's rule slot by slot among these in the place of that
+/// with joint copies; predicted is what the profile says of the actions in force. On a real device the thread goes to a core
+/// that nobody disturbs if there is one.
 ///
 /// Exits as `gvmm steps` does.
 #[derive(Args)]
@@ -112,8 +116,9 @@ pub(crate) struct StepsOptions {
 /// Measures what gvmm decides by, and prints it as the file that GVMM_PROFILE names.
 ///
 /// Times of driver calls by block size and number of blocks, with access for peers; joint copies; what a step with a
-/// remap costs beside them; and on an NVIDIA GPU copies in a graph and patched nodes of a graph. What cannot be
-/// measured on a device is the built-in profile's, and the file says so.
+/// remap costs beside them; and on an NVIDIA GPU copies in a graph, patched nodes of a graph, and what the GPU reads anew
+/// after copies and remaps. What cannot be measured on a device is the built-in profile's, and the file says so. Quiet
+/// moments and cores are looked for as by the other benchmarks.
 #[derive(Args)]
 pub(crate) struct ProfileOptions {
     /// Whose device to measure

@@ -1,6 +1,6 @@
 //! Whether the machine was quiet: something that never changes is timed again and again beside what is measured.
 
-use super::core::{Cores, fixed_us};
+use super::cores::{Cores, fixed_us};
 use super::spread::{median, round, short};
 use super::steps::start;
 use crate::copies::Copies;
@@ -99,7 +99,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// One that waits, or one that never does: for times that are simulated.
+    /// One that waits and goes to quiet cores, or one that does neither: for times that are simulated.
     pub(super) fn new(waits: bool) -> Self {
         let left = Cell::new(if waits { MOST_WAITED } else { Duration::ZERO });
         Self { cores: Cores::new(waits), left, moments: Cell::new(0), disturbed: Cell::new(0) }

@@ -4,14 +4,14 @@ use super::spread::round;
 use super::steps::Outcome;
 use gvmm::rebind::Action;
 
-/// Whether the planner is measured by a strategy.
+/// Whether the planner is measured by a strategy: in both ratios or in one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Rival {
     No,
     Yes,
-    /// Where XLA's rule has joint copies, as here.
+    /// XLA's rule with joint copies, as gvmm has it.
     Joint,
-    /// Where it copies slot by slot, as XLA does.
+    /// XLA's rule that copies slot by slot, as XLA does.
     Apart,
 }
 
@@ -23,7 +23,8 @@ pub(super) fn with_ratios(mut outcomes: Vec<Outcome>, noise_us: f64) -> Vec<Outc
         pure(all, rule)
     });
     for outcome in &mut outcomes {
-        let served = Some(&outcome.served).filter(|_| !outcome.recorded);
+        let is_alike = !outcome.recorded && outcome.rival != Rival::Apart;
+        let served = Some(&outcome.served).filter(|_| is_alike);
         outcome.ratio = ratio(outcome.cost_us, served, &joint, noise_us);
         outcome.ratio_slot_by_slot = ratio(outcome.cost_us, served, &apart, noise_us);
     }

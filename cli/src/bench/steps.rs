@@ -110,15 +110,17 @@ pub(super) struct Outcome {
     /// The mean over the kinds of steps, of each the median.
     pub(super) host_mean_us: f64,
     pub(super) gpu_mean_us: Option<f64>,
-    /// Host and GPU together, and how often that of the best pure strategy; then with XLA's rule as XLA has it among
-    /// these, slot by slot, and not with our joint copies.
+    /// Host and GPU together.
     pub(super) cost_us: f64,
+    /// How many times that of the best pure strategy.
     pub(super) ratio: f64,
+    /// The same with XLA's rule as XLA has it among these: slot by slot, and not with joint copies.
     pub(super) ratio_slot_by_slot: f64,
     /// How far this strategy's graph alone lies apart.
     pub(super) noise_us: f64,
-    /// True for those that the planner is measured by: all slots one way, or by size.
+    /// True for those that `ratio` is to: all slots one way, or by size.
     pub(super) pure: bool,
+    /// The same for either ratio.
     #[serde(skip)]
     pub(super) rival: Rival,
     /// True where the copies are in the command buffer.

@@ -186,8 +186,10 @@ const MEANS: &str = "\
 a time is the mean over the steps of the timed pass, each kind of step (in which the same slots move) by its median; in
 brackets the quartiles of all steps. Ratios are of host and GPU time together; costs that differ by less than the graph alone lies
 apart (its quartiles, launch and run) count as the same: that is noise. A plan that serves every slot that moves or is copied as a
-pure strategy does makes the same calls: the lower of both costs counts. A reference (a fixed loop and a small load that is always the same) is timed before, between and
-after all strategies; a round in which its median is more than 1.15 times its least of all rounds is disturbed and made once more.
+pure strategy does makes the same calls: the lower of both costs counts. The last column has XLA's rule as XLA has it among the pure
+strategies, slot by slot, in the place of that with joint copies. A reference (a fixed loop and a small load that is always the
+same) is timed before, between and after all strategies, on a core that nobody disturbs if there is one; a round in which its
+median is more than 1.15 times its least of all rounds is disturbed and made once more.
 ";
 
 fn strategies(recording: &Recording, unit: &str) -> Table {
@@ -205,7 +207,7 @@ fn strategies(recording: &Recording, unit: &str) -> Table {
         format!("GPU, {unit}"),
         format!("predicted: host + GPU, {unit}"),
         "both, of the best pure".into(),
-        "XLA's rule slot by slot".into(),
+        "with XLA's rule slot by slot".into(),
     ]);
     for outcome in &recording.strategies {
         let (report, plan, step) = (&outcome.report, &outcome.report.plan, &outcome.report.per_step);

@@ -224,3 +224,43 @@ fn a_price_has_what_a_remap_makes_cold_and_how_long_the_device_stands_still() {
         assert!(more.abs() <= 1, "{more} ps");
     }
 }
+
+/// The H200's profile with every time replaced: those that are curves, and the others.
+fn absurd(curve: &str, time: &str) -> Profile {
+    let text = Profile::builtin("h200").expect("built in").to_text();
+    let replaced = |line: &str| match line.split_once(" = ") {
+        Some((key, value)) if key.ends_with("_us") => {
+            format!("{key} = {}", if value.contains(':') { curve } else { time })
+        }
+        _ => line.to_owned(),
+    };
+    Profile::parse(&text.lines().map(replaced).collect::<Vec<_>>().join("\n")).expect("a profile")
+}
+
+#[test]
+fn figures_as_absurd_as_a_file_may_have_them_give_a_plan() {
+    let slots: Vec<Slot> = (0..64).map(|i| slot(if i % 4 == 0 { u64::MAX } else { 64 << (i % 4) })).collect();
+    let churn = Churn::new((0..64).map(|i| Moves(i % 16)).collect(), 4);
+    for (curve, time) in [
+        ("0: 0, 1: 10000000", "10000000"),
+        ("0: 10000000, 18446744073709551615: 0", "0"),
+        ("18446744073709551615: 10000000", "0"),
+        ("0: 0", "0"),
+    ] {
+        let mut profile = absurd(curve, time);
+        for bandwidth in [1_000_000, 1_000_000_000_000_000] {
+            profile.bandwidth = bandwidth;
+            let mut commands = Commands::default();
+            (0..64).for_each(|i| commands.push([i / 2, u32::MAX - i]));
+            let situation = Situation {
+                commands: Some(&commands),
+                budget: ByteSize(u64::MAX),
+                ..unpatched(&slots, &[true; 64], &churn, &profile)
+            };
+            let plan = plan(&situation);
+            assert!(plan.bound <= plan.price.counted, "{curve}");
+            assert_eq!(price(&situation, &plan.actions), plan.price, "{curve}");
+            assert_eq!(explain(&situation, &plan.actions).len(), 64);
+        }
+    }
+}

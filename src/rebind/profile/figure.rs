@@ -107,13 +107,13 @@ pub struct JointCopy {
 /// One measured point of a curve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Point {
-    /// At which size, in bytes.
+    /// At which size, in bytes; or at how many slots, where the curve is by these.
     pub bytes: u64,
     /// How long it takes there.
     pub time: Figure,
 }
 
-/// A time by a block's bytes. Between points it is a straight line; below the first it is the first's, and beyond
+/// A time by bytes, or by how many slots there are where that is said. Between points it is a straight line; below the first it is the first's, and beyond
 /// the last the last line goes on.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Curve {

@@ -165,7 +165,7 @@ fn fill(field: Field<'_>, value: &str) -> Result<(), &'static str> {
             *time = read_figure(value).ok_or("microseconds from 0 to 10000000, such as 1.15 +- 0.2")?
         }
         Field::Curve(curve) => {
-            *curve = read_curve(value).ok_or("`bytes: microseconds, ...`, the bytes growing, at most 64")?;
+            *curve = read_curve(value).ok_or("`size: microseconds, ...`, the sizes growing, at most 64")?;
         }
         Field::Switch(switch) => {
             *switch = match value {
@@ -277,8 +277,8 @@ mod tests {
         copy_out_launch_host_us copy_out_launch_gpu_us copy_out_slice_host_us copy_out_slice_gpu_us \
         plan_in_launch_host_us plan_in_launch_gpu_us plan_in_slice_host_us plan_in_slice_gpu_us \
         plan_out_launch_host_us plan_out_launch_gpu_us plan_out_slice_host_us plan_out_slice_gpu_us \
-        cache_bytes cold_slot_gpu_us anew_slot_gpu_us anew_in_gpu_us anew_out_gpu_us step_us slot_us changed_slot_us patch_host_us patch_gpu_us patch_slot_us \
-        patch_command_host_us patch_command_gpu_us patch_single_host_us patch_single_gpu_us host_hidden";
+        cache_bytes cold_slot_gpu_us anew_slot_gpu_us anew_in_gpu_us anew_out_gpu_us step_us slot_us changed_slot_us \
+        patch_host_us patch_gpu_us patch_slot_us patch_command_host_us patch_command_gpu_us patch_single_host_us patch_single_gpu_us host_hidden";
 
     #[test]
     fn a_format_has_its_keys_and_no_others() {
@@ -334,10 +334,11 @@ mod tests {
             ("bandwidth_bytes_per_s", "bandwidth_bytes_per_s = 99999999999999999", "expected bytes a second"),
             ("cache_bytes", "cache_bytes = -1", "expected bytes, from 0"),
             ("cache_bytes", "cache_bytes = 99999999999999", "expected bytes, from 0"),
-            ("cold_slot_gpu_us", "cold_slot_gpu_us = 4: 0.3, 8: -1", "the bytes growing"),
-            ("copy_in_slice_gpu_us", "copy_in_slice_gpu_us = 0.04", "the bytes growing"),
-            ("map_us", "map_us = 4: 1, 2: 1", "the bytes growing"),
-            ("map_us", "map_us = 1.15", "the bytes growing"),
+            ("cold_slot_gpu_us", "cold_slot_gpu_us = 4: 0.3, 8: -1", "the sizes growing"),
+            ("copy_in_slice_gpu_us", "copy_in_slice_gpu_us = 0.04", "the sizes growing"),
+            ("map_us", "map_us = 4: 1, 2: 1", "the sizes growing"),
+            ("map_us", "map_us = 1.15", "the sizes growing"),
+            ("changed_slot_us", "changed_slot_us = 0.037", "the sizes growing"),
             ("host_hidden", "host_hidden = perhaps", "expected yes or no"),
         ] {
             let fault = with(key, line).expect_err(line);

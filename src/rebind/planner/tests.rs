@@ -64,6 +64,14 @@ fn a_large_one_that_rarely_moves_is_mapped_where_nothing_can_be_patched() {
 }
 
 #[test]
+fn what_brings_its_shadow_is_copied_though_it_never_moves() {
+    let mut own_shadow = slot(64);
+    own_shadow.shadow_address = DevicePtr(1 << 20);
+    let plan = planned(&[slot(64), own_shadow, slot(64)], &[0, 0, 0], |_| ());
+    assert_eq!(plan.actions, [Action::BAKE, Action::COPY, Action::BAKE]);
+}
+
+#[test]
 fn each_slot_has_only_the_actions_that_it_may_have() {
     let mut own_shadow = slot(64);
     own_shadow.shadow_address = DevicePtr(1 << 20);
@@ -237,10 +245,32 @@ fn absurd(curve: &str, time: &str) -> Profile {
     Profile::parse(&text.lines().map(replaced).collect::<Vec<_>>().join("\n")).expect("a profile")
 }
 
+/// Kinds share places of a small table, sizes that lie apart by a power of two too.
+#[test]
+fn each_slot_costs_what_its_own_kind_costs() {
+    let sizes = (1..400).chain((2..40).map(|power| 1 << power));
+    let ways = [Direction::IN, Direction::OUT, Direction::IN_OUT];
+    let slots: Vec<Slot> = sizes.flat_map(|bytes| ways.map(|way| slot(bytes).direction(way))).collect();
+    let churn = Churn::new(vec![Moves::NEVER; slots.len()], 4);
+    let profile = Profile::builtin("h200").expect("built in");
+    let situation = unpatched(&slots, &[], &churn, &profile);
+    let (kinds, costs) = (Kinds::new(&situation), situation.costs());
+    for (i, slot) in slots.iter().enumerate().rev() {
+        let kind = kinds.get(i);
+        assert_eq!(
+            (kind.copy, kind.anew_copy, kind.anew),
+            (costs.copy(slot), costs.anew_copy(slot), costs.anew(slot))
+        );
+    }
+}
+
 #[test]
 fn figures_as_absurd_as_a_file_may_have_them_give_a_plan() {
-    let slots: Vec<Slot> = (0..64).map(|i| slot(if i % 4 == 0 { u64::MAX } else { 64 << (i % 4) })).collect();
-    let churn = Churn::new((0..64).map(|i| Moves(i % 16)).collect(), 4);
+    // More than are decided exactly.
+    const COUNT: usize = 16;
+    let slots: Vec<Slot> =
+        (0..COUNT).map(|i| slot(if i % 4 == 0 { u64::MAX } else { 64 << (i % 4) })).collect();
+    let churn = Churn::new((0..COUNT).map(|i| Moves(i as u8)).collect(), 4);
     for (curve, time) in [
         ("0: 0, 1: 10000000", "10000000"),
         ("0: 10000000, 18446744073709551615: 0", "0"),
@@ -251,16 +281,16 @@ fn figures_as_absurd_as_a_file_may_have_them_give_a_plan() {
         for bandwidth in [1_000_000, 1_000_000_000_000_000] {
             profile.bandwidth = bandwidth;
             let mut commands = Commands::default();
-            (0..64).for_each(|i| commands.push([i / 2, u32::MAX - i]));
+            (0..COUNT as u32).for_each(|i| commands.push([i / 2, u32::MAX - i]));
             let situation = Situation {
                 commands: Some(&commands),
                 budget: ByteSize(u64::MAX),
-                ..unpatched(&slots, &[true; 64], &churn, &profile)
+                ..unpatched(&slots, &[true; COUNT], &churn, &profile)
             };
             let plan = plan(&situation);
             assert!(plan.bound <= plan.price.counted, "{curve}");
             assert_eq!(price(&situation, &plan.actions), plan.price, "{curve}");
-            assert_eq!(explain(&situation, &plan.actions).len(), 64);
+            assert_eq!(explain(&situation, &plan.actions).len(), COUNT);
         }
     }
 }
